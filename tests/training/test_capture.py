@@ -184,7 +184,7 @@ def test_gathered_rows_and_what_they_count(views: int, monkeypatch: pytest.Monke
     units = rows[: 4 // views]
     weights = np.zeros(6, dtype=np.float32)
     batch = batches.Batch(units, rows, weights, views, 6 // views)
-    inputs = capture.Inputs(batch, tensors, device, loaders.OnDevice(tensors), True)
+    inputs = capture.Inputs(batch, tensors, device, loaders.OnDevice(tensors), same_weights=True)
     inputs.feed(batch, None)
     for found, whole in zip(inputs.data(), tensors, strict=True):
         assert found.dtype == whole.dtype
@@ -799,9 +799,9 @@ def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
     made: list[int] = []
     inputs = lot_module.Inputs
 
-    def counted(*given: Any) -> capture.Inputs:
+    def counted(*given: Any, **named: Any) -> capture.Inputs:
         made.append(1)
-        return inputs(*given)
+        return inputs(*given, **named)
 
     monkeypatch.setattr(lot_module, "Inputs", counted)
     monkeypatch.setattr(capture, "MOST_RECORDINGS", 2)

@@ -310,20 +310,28 @@ def _pieces(memory: Tensor, arrival: torch.cuda.Event | None) -> list[_Piece]:
 class Inputs:
     """What a recording of batches of one shape reads; it is fed before every replay.
 
-    Of a data set on the device it is given the numbers of the rows, else the rows themselves.
+    Of a data set on the device it is given the numbers of the rows, else the rows themselves. With
+    ``same_weights`` every row of a real unit counts alike; else what each counts is fed as well.
     """
 
     def __init__(
-        self, batch: Batch, data: Any, device: torch.device, loader: OnDevice | None, shares: bool
+        self,
+        batch: Batch,
+        data: Any,
+        device: torch.device,
+        loader: OnDevice | None,
+        *,
+        same_weights: bool,
     ) -> None:
         self._loader = loader
         self._rows = len(batch.rows) if loader is not None else 0
         self._whole = loader is not None and loader.is_whole(batch.rows)
         self._units, self._per_unit = batch.padded_units, batch.per_unit
+        # Of the rows, if the data set has them here; and how many units are real.
         self._numbers = torch.zeros(self._rows + 1, dtype=torch.int64, device=device)
-        self._share = None if shares else torch.zeros(len(batch.weights), device=device)
+        self._weights = None if same_weights else torch.zeros(len(batch.weights), device=device)
         self._sent = Staged(self._numbers)
-        self._sent_share = None if self._share is None else Staged(self._share)
+        self._sent_weights = None if self._weights is None else Staged(self._weights)
         self._places = torch.arange(self._units, device=device)
         self._counted: tuple[Tensor, Tensor] | None = None  # weights and mask, gathered with data
         self._data = None if loader is not None else over(torch.empty_like, data)
@@ -336,9 +344,9 @@ class Inputs:
             numbers[:-1] = batch.rows
         numbers[-1] = len(batch.units)
         self._sent.send()
-        if self._sent_share is not None:
-            self._sent_share.room()[:] = batch.weights
-            self._sent_share.send()
+        if self._sent_weights is not None:
+            self._sent_weights.room()[:] = batch.weights
+            self._sent_weights.send()
         if self._loader is not None:
             self._loader.check_unchanged()
         elif self._leaves:
@@ -381,12 +389,12 @@ class Inputs:
 
     def weights(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, as part of the recording."""
-        if self._counted is not None and self._share is None:
+        if self._counted is not None and self._weights is None:
             weights, real = self._counted
             return weights.to(losses.dtype), real
         real = self._places < self._numbers[self._rows]
-        if self._share is not None:
-            return self._share.to(losses.dtype), real
+        if self._weights is not None:
+            return self._weights.to(losses.dtype), real
         if self._per_unit == 1:
             return real.to(losses.dtype), real
         rows = real.repeat_interleave(self._per_unit)

@@ -365,17 +365,17 @@ class Computation:
             draw.left = (cutter.spread if watched else cutter.ordered)(draw.left)
             batches = cutter.cut(draw.left, watched=watched)
             before = random_state() if watched else None
-            here = cutter.on_device is not None
-            loads = iter(()) if here else cutter.loaded(batches)
+            resident = cutter.resident is not None
+            loads = iter(()) if resident else cutter.loaded(batches)
             for at, batch in enumerate(batches):
                 if at and cutter.size(draw.left, watched=verifier.watches) != batch.cut_to:
                     break  # what is left is cut again
                 self._check_turn(turn)
                 self._tried = batch
-                data = None if here else next(loads)
+                data = None if resident else next(loads)
                 if self._replayed(draw, batch, data):
                     continue
-                data = next(cutter.loaded([batch])) if here else data
+                data = next(cutter.loaded([batch])) if resident else data
                 kept = copied(data) if verifier.watches else None
                 yield from self._handed_out(draw, batch, data)
                 self._check_turn(turn)
@@ -445,7 +445,7 @@ class Computation:
         shape.inputs.feed(batch, data)
         shape.recorded.replay()
         if losses.seen is not None:
-            losses.seen(shape.recorded.losses[: len(batch.units) * batch.per_unit].clone())
+            losses.seen(shape.recorded.losses[batch.real_rows].clone())
         self._count_in(batch, shape.recorded.sums)
         self._tried, self.stays = None, stays
         return True
@@ -455,7 +455,7 @@ class Computation:
         recordings = self._recordings
         if recordings is None or recordings.why_not or not self._cutter.sizer.is_settled:
             return None
-        loader, size = self._cutter.on_device, len(batch.rows)
+        loader, size = self._cutter.resident, len(batch.rows)
         if loader is not None:
             kind: Hashable = loader.is_whole(batch.rows)
         else:
@@ -473,12 +473,14 @@ class Computation:
     def _record_shape(self, shape: Shape, batch: Batch, data: Any, losses: Losses) -> None:
         """Records batches of a shape; if memory runs out, nothing has been added."""
         assert self._recordings is not None
-        loader = self._cutter.on_device
+        loader = self._cutter.resident
         sample = data if loader is None else next(self._cutter.loaded([batch]))
         if not self._engine.knows(self._signature(batch, sample)):
             self._recordings.give_up(_NOT_KNOWN)
             return
-        shape.inputs = Inputs(batch, sample, self._device, loader, self._total.same_weights)
+        shape.inputs = Inputs(
+            batch, sample, self._device, loader, same_weights=self._total.same_weights
+        )
         shape.inputs.feed(batch, sample)  # what is recorded is a batch like others
 
         def work() -> tuple[Tensor, BatchSums]:
@@ -529,7 +531,7 @@ class Computation:
         if shape is not None and not self._awaits_gradients(batch):
             shape.runs += 1
         if losses.seen is not None and not (batch.repeats or self._rehearses):
-            losses.seen(values.detach()[: len(batch.units) * batch.per_unit])
+            losses.seen(values.detach()[batch.real_rows])
 
     def _awaits_gradients(self, batch: Batch) -> bool:
         """Whether no loss has reached some weight yet: each batch looks for where its rows lie.
