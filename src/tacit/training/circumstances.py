@@ -3,7 +3,8 @@
 A replay runs no Python. Code that would have done something else the next time, since a number, a
 flag or a tensor that it goes by has changed, must be noticed before. ``dependencies`` finds those
 values; here they are remembered, and looked at again before every lot. Most are compared by
-identity, in loops that run no line of Python: a look takes a tenth of a millisecond.
+identity, in loops that run no line of Python: a look takes about a tenth of a millisecond for GPT-2
+with adapters.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.training.dependencies import SIMPLE, content_of, dependencies_of
+from tacit.training.dependencies import MOST_BYTES, SIMPLE, content_of, dependencies_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tacit.training.dependencies import Container, Place
 
 _DEEPEST = 8  # functions in functions that are compared as they are; some close over themselves
-_MOST_BYTES = 1 << 16  # of a tensor that is compared by its numbers
 _torch = nn.modules.module  # where hooks of all modules are
 _GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
     _torch._global_forward_hooks, _torch._global_forward_pre_hooks, _torch._global_backward_hooks,
@@ -79,11 +79,11 @@ class Circumstances:
         tensors = [*chain.from_iterable(map(_tensors, found.modules)), *found.tensors]
         self._tensors = [one for one in tensors if _is_memory(one)]
         self._laid = self._where()
-        self._switches = switches()
+        self._switches = _switches()
 
     def hold(self, function: Callable[..., Any]) -> bool:
         """Whether ``function`` goes by the same values, which are as they were."""
-        if self._sizes != list(map(len, self._sized)) or self._switches != switches():
+        if self._sizes != list(map(len, self._sized)) or self._switches != _switches():
             return False
         if not self._fixed.hold() or self._laid != self._where():
             return False
@@ -162,7 +162,7 @@ def _content(holder: CellType, _: None, __: None) -> Any:
     return content_of(holder)
 
 
-def switches() -> tuple[object, ...]:
+def _switches() -> tuple[object, ...]:
     """What of torch's own state decides how something is computed."""
     own = torch._C  # torch.backends reads it through layers of Python
     return (
@@ -252,7 +252,7 @@ def _look(part: Any) -> Callable[[Any], list[Any]]:
     """How to see whether something has changed."""
     match part:
         case torch.Tensor():
-            few = part.numel() * part.element_size() <= _MOST_BYTES
+            few = part.numel() * part.element_size() <= MOST_BYTES
             return _numbers if few else _count_of_changes
         case ContextVar():
             return _of_context

@@ -64,7 +64,7 @@ LOOKS_ON = "_only_looks_on"
 
 # How far is looked: entries of a container, parts in all, and what is compared as a whole.
 _WIDTH, _MOST_PARTS = 64, 1024
-_MOST_SIMPLE, _MOST_BYTES = 4096, 1 << 16
+_MOST_SIMPLE, MOST_BYTES = 4096, 1 << 16
 
 _CONTAINERS = (list, tuple, deque, set, frozenset)
 _WITHOUT_ATTRIBUTES = frozenset({"builtins", "numpy"})  # simple values of these, but not of others
@@ -152,7 +152,7 @@ class _Owner(NamedTuple):
 
     holder: Any
     attributes: Held
-    takes_any: bool  # whether all are followed once code asks for attributes by names made up
+    takes_any: bool  # whether all are, once code asks for attributes by names that are not in it
 
 
 @final
@@ -391,7 +391,7 @@ class _Walk:
             self._found.is_partial = True
 
     def _numbers(self, part: np.ndarray[Any, Any] | bytearray | array.array[Any]) -> None:
-        if _size(part) <= _MOST_BYTES:
+        if _size(part) <= MOST_BYTES:
             self._found.contents.append(part)
         else:
             self._found.is_partial = True
