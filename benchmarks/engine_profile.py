@@ -26,7 +26,17 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import TensorDataset
 
 import tacit
-from tacit.training import batches, capture, charging, guards, lot, sampling, session, verification
+from tacit.training import (
+    batches,
+    capture,
+    charging,
+    guards,
+    lot,
+    sampling,
+    session,
+    updates,
+    verification,
+)
 
 SETTLING = 24  # steps: the first ones are computed, then recorded
 WAITED_FOR = 5.0  # milliseconds of a step from which on the device alone counts
@@ -38,16 +48,16 @@ PARTS: list[tuple[type, str]] = [
     (verification.Verifier, "count_lot"),
     (sampling.LotSampler, "draw"),
     (session.Session, "_lot"),
-    (capture.Batches, "begin"),
+    (capture.BatchRecordings, "begin"),
     (batches.Cutter, "cut"),
     (lot.Computation, "_replayed"),
     (capture.Inputs, "feed"),
     (capture.Staged, "room"),
     (capture.Staged, "send"),
     (lot.Computation, "_count_in"),
-    (capture.Updates, "recorded"),
+    (updates.Updates, "recorded"),
     (guards.Guard, "check_before_step"),
-    (capture.Updates, "replay"),
+    (updates.Updates, "replay"),
 ]
 
 
@@ -72,7 +82,7 @@ class Run:
 
     def recordings(self) -> Iterator[tuple[str, Any]]:
         """What replays a batch, and what replays an update."""
-        known, updates = self.dp._computation._recorded, self.dp._updates
+        known, updates = self.dp._computation._recordings, self.dp._updates
         for shape in () if known is None else known._shapes.values():
             if shape.recorded is not None:
                 yield "a batch", shape.recorded

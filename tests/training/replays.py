@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tacit.randomness.gaussian import GaussianSource
-from tacit.training import capture, circumstances, fingerprint, lot, sampling
+from tacit.training import capture, circumstances, fingerprint, lot, sampling, updates
 from tacit.training.clipping import sums
 from tacit.training.clipping.forms import matrix
 
@@ -208,7 +208,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> tuple[Replays, Host]:
     host = Host()
     graphs = Replays(host)
     monkeypatch.setattr(capture, "Reruns", lambda: graphs)
-    for module in (capture, circumstances):
+    for module in (circumstances, updates):
         monkeypatch.setattr(module, "is_of_host", host.holds)
     for module, name in ((sums, "_all_finite"), (matrix, "all_count")):
         monkeypatch.setattr(module, name, lambda _: False)  # shortcuts where nobody has to wait

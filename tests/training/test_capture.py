@@ -7,7 +7,6 @@ shows; what is said of GPUs at the end needs one.
 from __future__ import annotations
 
 import copy
-import functools
 import gc
 import importlib.util
 import random
@@ -16,7 +15,7 @@ import weakref
 from collections import UserDict
 from contextlib import contextmanager
 from itertools import count, cycle
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,9 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tacit
-from tacit.training import batches, capture, loaders, sampling
+from tacit.training import batches, capture, loaders, sampling, updates
 from tacit.training import lot as lot_module
-from tacit.training.circumstances import Circumstances, parts_of
 from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.recorder import HostCopy
 from tacit.training.styles import AdaptiveQuantile
@@ -186,7 +184,7 @@ def test_gathered_rows_and_what_they_count(views: int, monkeypatch: pytest.Monke
     units = rows[: 4 // views]
     weights = np.zeros(6, dtype=np.float32)
     batch = batches.Batch(units, rows, weights, views, 6 // views)
-    inputs = capture.Inputs(batch, tensors, device, loaders.OnDevice(tensors), True)
+    inputs = capture.Inputs(batch, tensors, device, loaders.OnDevice(tensors), same_weights=True)
     inputs.feed(batch, None)
     for found, whole in zip(inputs.data(), tensors, strict=True):
         assert found.dtype == whole.dtype
@@ -452,15 +450,15 @@ def test_what_is_put_around_a_step_is_called_each_time() -> None:
     """A scheduler's own wrapper counts calls alone, and may be left out."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    assert not capture._foreign([optimizer], hooks=False)
+    assert not updates._foreign([optimizer], hooks=False)
     plain = optimizer.step
 
     def counting() -> Any:
         return plain()
 
     optimizer.step = counting  # type: ignore[method-assign, assignment]
-    assert "the step of SGD would not be called" in capture._foreign([optimizer], hooks=False)
-    assert not capture._foreign([optimizer], hooks=True)
+    assert "the step of SGD would not be called" in updates._foreign([optimizer], hooks=False)
+    assert not updates._foreign([optimizer], hooks=True)
 
 
 def test_a_sessions_own_hooks_do_not_keep_updates_from_being_replayed(
@@ -571,151 +569,6 @@ def test_batches_of_other_structure_are_other_shapes(graphs: Counted) -> None:
             dp.step()
     assert max(seen) - min(seen) < 1e-6
     assert graphs.recorded >= 2
-
-
-def test_a_tensor_that_is_put_in_anothers_place_is_seen() -> None:
-    model = double()
-    kept = {"w": torch.ones(3)}
-    model.extra = kept["w"]  # type: ignore[assignment]
-
-    def loss(batch: Any) -> Any:
-        return batch * tensor
-
-    tensor = torch.ones(2)
-    at = Circumstances(model, loss)
-    assert at.hold(loss)
-    tensor = torch.zeros(2)
-    assert not at.hold(loss)
-    at = Circumstances(model, loss)
-    model.extra = torch.ones(3)  # type: ignore[assignment]
-    assert not at.hold(loss)
-
-
-class Temperature:
-    """A loss that is a method, and goes by its object's numbers."""
-
-    def __init__(self) -> None:
-        self.value = 1.0
-        self.others = {"deep": [torch.ones(2), 0.5]}
-
-    def loss(self, batch: Any) -> Any:
-        return batch / self.value * self.others["deep"][1]
-
-
-SETTINGS: dict[str, Any] = {"power": 2.0}
-
-
-def powered(batch: Any) -> Any:
-    return batch ** SETTINGS["power"]
-
-
-def test_numbers_of_objects_dictionaries_and_functions_that_are_called_are_seen() -> None:
-    model, own = double(), Temperature()
-    at = Circumstances(model, own.loss)
-    assert at.hold(own.loss)
-    own.value = 2.0
-    assert not at.hold(own.loss)
-    at = Circumstances(model, own.loss)
-    own.others["deep"][0] = torch.ones(2)
-    assert not at.hold(own.loss)
-
-    def calling(batch: Any) -> Any:
-        return powered(batch)
-
-    at = Circumstances(model, calling)
-    assert at.hold(calling)
-    SETTINGS["power"] = 3.0
-    try:
-        assert not at.hold(calling)
-    finally:
-        SETTINGS["power"] = 2.0
-
-
-LATER: Any = None
-
-
-def places_of_change() -> Iterator[tuple[str, Callable[[Any], Any], Callable[[], object]]]:
-    """Functions, each with something that changes what the very same object does."""
-    own, listed, named = Temperature(), [1.0], {"a": 1.0}
-
-    def with_default(batch: Any, power: float = 2.0) -> Any:
-        return batch**power
-
-    def later(batch: Any) -> Any:
-        return batch if LATER is None else LATER
-
-    def other(batch: Any, power: float = 2.0) -> Any:
-        return batch + power
-
-    def with_name(batch: Any, *, power: float = 2.0) -> Any:
-        return batch**power
-
-    held = SimpleNamespace(
-        function=with_default, partial=functools.partial(with_default, power=2.0), method=own.loss
-    )
-    twice = SimpleNamespace(one=own, other=own)
-
-    yield (
-        "function in an object",
-        lambda b: held.function(b) + 1,
-        lambda: vars(held).update(function=other),
-    )
-    yield (
-        "partial",
-        lambda b: held.partial(b) + 1,
-        lambda: vars(held).update(partial=functools.partial(with_default, power=3.0)),
-    )
-    yield (
-        "method",
-        lambda b: held.method(b) + 1,
-        lambda: vars(held).update(method=Temperature().loss),
-    )
-    yield "global function", lambda b: powered(b) + 1, lambda: globals().update(powered=other)
-    yield (
-        "met before",
-        lambda b: twice.one.value + twice.other.value + b,
-        lambda: vars(twice).update(other=Temperature()),
-    )
-    yield "keyword", with_name, lambda: setattr(with_name, "__kwdefaults__", {"power": 3.0})
-    yield "object", lambda b: b * own.value, lambda: setattr(own, "value", 3.0)
-    yield "attribute", lambda b: b * len(vars(own)), lambda: setattr(own, "new", 3.0)
-    yield "list", lambda b: b * listed[0], lambda: listed.__setitem__(0, 2.0)
-    yield "longer list", lambda b: b * len(listed), lambda: listed.append(2.0)
-    yield "dictionary", lambda b: b * len(named), lambda: named.update(b=1.0)
-    yield "default", with_default, lambda: setattr(with_default, "__defaults__", (3.0,))
-    yield "code", with_default, lambda: setattr(with_default, "__code__", other.__code__)
-    yield "global", later, lambda: globals().update(LATER=1.0)
-
-
-def test_what_changes_under_one_function_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "powered", powered)
-    model = double()
-    for name, function, change in places_of_change():
-        at = Circumstances(model, function)
-        assert at.hold(function), name
-        change()
-        assert not at.hold(function), name
-    made = [lambda b: b**2 for _ in range(2)]
-    held = [made[0]]
-    function: Callable[[Any], Any] = lambda b: held[0](b) + 1  # noqa: E731
-    at = Circumstances(model, function)
-    held[0] = made[1]
-    assert at.hold(function)  # another function, of the same parts
-    function = Temperature().loss
-    at = Circumstances(model, function)
-    globals()["UNRELATED"] = 1
-    assert at.hold(function)
-    model[0].register_forward_hook(lambda *_: None)
-    assert not at.hold(function)
-
-
-def test_a_function_of_very_many_parts_is_looked_at_in_no_time() -> None:
-    """A corpus in a closure, an object that holds itself: the search is bounded."""
-    corpus = [{"text": str(at), "ids": list(range(50))} for at in range(10_000)]
-    round_trip: dict[str, Any] = {"corpus": corpus}
-    round_trip["self"] = round_trip
-    parts = list(parts_of(lambda batch: (corpus, round_trip, batch)))
-    assert 100 < len(parts) <= 512
 
 
 def test_a_recording_that_gives_other_sums_is_let_go(
@@ -907,17 +760,17 @@ def test_memory_that_runs_out_is_given_back_by_recordings() -> None:
             dp.accumulate(lot, as_double(cross_entropy(model)))
             dp.step()
         computation = dp._computation
-        recorded = computation._recorded
-        assert recorded is not None
-        assert recorded._recordings == 1
+        recordings = computation._recordings
+        assert recordings is not None
+        assert recordings._count == 1
         none = np.empty(0, dtype=np.int64)
         computation._tried = batches.Batch(none, none, np.empty(0, dtype=np.float32), 1, 8)
         computation._after_leaving_early()
-        assert recorded._recordings == 0
+        assert recordings._count == 0
 
 
 def test_larger_batches_are_recorded_first_unless_they_are_rare() -> None:
-    known, losses = capture.Batches(capture.Reruns(), network()), cross_entropy(network())
+    known, losses = capture.BatchRecordings(capture.Reruns(), network()), cross_entropy(network())
     known.begin(losses)
     small, large = known.shape("short rows", 10), known.shape("long rows", 20)
     assert known.shape("short rows", 10) is small
@@ -946,12 +799,12 @@ def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
     made: list[int] = []
     inputs = lot_module.Inputs
 
-    def counted(*given: Any) -> capture.Inputs:
+    def counted(*given: Any, **named: Any) -> capture.Inputs:
         made.append(1)
-        return inputs(*given)
+        return inputs(*given, **named)
 
     monkeypatch.setattr(lot_module, "Inputs", counted)
-    monkeypatch.setattr(capture, "_MOST_RECORDINGS", 2)
+    monkeypatch.setattr(capture, "MOST_RECORDINGS", 2)
     model, widths = double(), cycle(range(5))
 
     def losses(batch: Any) -> Tensor:
@@ -967,9 +820,9 @@ def test_shapes_of_which_no_more_are_recorded_hold_no_memory(
         for lot in dp.lots():
             dp.accumulate(lot, losses)
             dp.step()
-        assert dp._computation._recorded is not None
-        assert len(dp._computation._recorded._shapes) == 5
-        assert dp._computation._recorded._recordings == len(made) == 2
+        assert dp._computation._recordings is not None
+        assert len(dp._computation._recordings._shapes) == 5
+        assert dp._computation._recordings._count == len(made) == 2
 
 
 class FakeCuda:

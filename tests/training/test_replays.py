@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import tacit
-from tacit.training import capture, circumstances
+from tacit.training import capture, circumstances, updates
 from tacit.training.styles import Automatic, Flat, PerLayer
 
 from . import replayed_settings, replays
@@ -412,8 +412,8 @@ def run(name: str, *, captured: bool, looking: bool = True) -> Run:
         graphs, host = replays.installed(patch)
         if not looking:
             patch.setattr(circumstances.Circumstances, "hold", lambda *_: True)
-            patch.setattr(capture.Updates, "_same_settings", lambda *_: True)
-            patch.setattr(capture.Updates, "_same_states", lambda *_: True)
+            patch.setattr(updates.Updates, "_same_settings", lambda *_: True)
+            patch.setattr(updates.Updates, "_same_states", lambda *_: True)
             patch.setattr(circumstances.Circumstances, "hindrance", "")
         program = programs(host)[name]()
         trained = [one for one in program.model.parameters() if one.requires_grad]

@@ -14,7 +14,7 @@ from tacit.losses import advice
 from tacit.randomness import fresh_stream, subset
 from tacit.training import capture, charging, claim, preflight
 from tacit.training.batches import WATCHED_UNITS, Cutter, Units
-from tacit.training.capture import Batches, Updates
+from tacit.training.capture import BatchRecordings
 from tacit.training.clipping.engine import Engine
 from tacit.training.distributed import agreement
 from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
@@ -34,6 +34,7 @@ from tacit.training.noise import (
 from tacit.training.run_state import RunState
 from tacit.training.sampling import Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
+from tacit.training.updates import Updates
 from tacit.training.verification import CheckSchedule, Verifier
 
 if TYPE_CHECKING:
@@ -346,7 +347,7 @@ def _computation(
         Cutter(plan, units, loader, performance, device, padded=padded),
         performance.precision,
         device,
-        None if graphs is None else Batches(graphs, setup.model),
+        None if graphs is None else BatchRecordings(graphs, setup.model),
         advice(setup.model),
         weights.sharded,
     )

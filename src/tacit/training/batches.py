@@ -87,6 +87,11 @@ class Batch(NamedTuple):
         )
 
     @property
+    def real_rows(self) -> slice:
+        """Where the rows of the real units are, which come before the padding."""
+        return slice(len(self.units) * self.per_unit)
+
+    @property
     def repeats(self) -> bool:
         """Whether this is a repetition of a batch, which adds nothing to the sums, or company."""
         return bool(self.replaced) or self.only is not None or self.is_company
@@ -289,7 +294,7 @@ class BatchSizer:
 
     def units(self, per_unit: int, length: int = 1) -> int:
         """The most units of the next batch, of rows of this length."""
-        most = max(1, self._room // (per_unit * length))
+        most = self._fitting(per_unit, length)
         if not self._settled:
             return most
         return min(most, self._even_share(most, self._largest[length]))
@@ -367,7 +372,7 @@ class BatchSizer:
         plan, count = self._plan, int(counts.sum())
         per_unit = plan.views * (plan.examples_per_user or 1)
         mean, largest = plan.lot_size * count / plan.examples, _largest_lot(plan, count)
-        units = self._even_share(max(1, self._room // (per_unit * int(lengths[-1]))), largest)
+        units = self._even_share(self._fitting(per_unit, int(lengths[-1])), largest)
         # There is one more batch where more units were drawn than those before it hold.
         before = np.arange(0, largest, units)
         batches = len(before) if self._full else float(pdtrc(before, mean).sum())
@@ -377,6 +382,10 @@ class BatchSizer:
         if self._padded:
             return batches * (_LAUNCHES + units * per_unit * width)
         return batches * _CALLS + mean * per_unit * width
+
+    def _fitting(self, per_unit: int, length: int) -> int:
+        """How many units of these rows fit into the memory; one is tried in any case."""
+        return max(1, self._room // (per_unit * length))
 
     def _even_share(self, most: int, lot: int) -> int:
         """Lots of nearly equal size are cut into equal batches, so that one shape serves all."""
@@ -418,8 +427,8 @@ class Cutter:
         self.sizer = BatchSizer(plan, rows, device, padded=padded, lengths=lengths)
         self._units = units
         self._loader = loader
-        # The data set, if it lies where the model is.
-        self.on_device = loader if isinstance(loader, OnDevice) else None
+        # The data set, if it lies on the model's device: then a batch is the numbers of its rows.
+        self.resident = loader if isinstance(loader, OnDevice) else None
         self._examples = plan.examples
         self._padded = padded
 

@@ -1,8 +1,9 @@
 """Steps recorded once on a GPU and replayed whole, so that it waits for no Python.
 
-A batch from its rows to its clipped sum is one recording; noise and update are another. What is
-recorded reads its inputs where they lay at the time: every replay is fed into the same memory.
-Whatever cannot be recorded runs as it is, and ``dp.explain()`` says why.
+A batch from its rows to its clipped sum is one recording; noise and update are another, of which
+``updates`` takes care. What is recorded reads its inputs where they lay at the time: every replay
+is fed into the same memory. Whatever cannot be recorded runs as it is, and ``dp.explain()`` says
+why.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import gc
 import random
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import cycle
-from operator import is_
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, final
@@ -21,20 +21,18 @@ from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch.optim import optimizer as torch_optimizer
 
-from tacit.training.circumstances import SIMPLE, Circumstances, is_of_host
+from tacit.training.circumstances import Circumstances
 from tacit.training.clipping.forms.matrix import has_triton
 from tacit.training.clipping.recorder import HostCopy
 from tacit.training.loaders import leaves_of, over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from tacit.training.batches import Batch
     from tacit.training.clipping.sums import BatchSums
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 Computed: TypeAlias = "tuple[Tensor, BatchSums]"  # a batch: its losses and its clipped sum
 WARM_UP = 3  # runs before a recording: to see the shapes, to compile, and to look for host reads
-_MOST_RECORDINGS = 8  # of one kind: each holds memory
+MOST_RECORDINGS = 8  # of one kind: each holds memory
 _PATIENCE = 8  # lots, after which a shape is recorded though a larger one was not
 _MOST_GATHERED = 4  # tensors of a data set whose rows one kernel takes
 _STAGED = 16  # lots whose numbers may be on their way to a device
@@ -312,20 +310,28 @@ def _pieces(memory: Tensor, arrival: torch.cuda.Event | None) -> list[_Piece]:
 class Inputs:
     """What a recording of batches of one shape reads; it is fed before every replay.
 
-    Of a data set on the device it is given the numbers of the rows, else the rows themselves.
+    Of a data set on the device it is given the numbers of the rows, else the rows themselves. With
+    ``same_weights`` every row of a real unit counts alike; else what each counts is fed as well.
     """
 
     def __init__(
-        self, batch: Batch, data: Any, device: torch.device, loader: OnDevice | None, shares: bool
+        self,
+        batch: Batch,
+        data: Any,
+        device: torch.device,
+        loader: OnDevice | None,
+        *,
+        same_weights: bool,
     ) -> None:
         self._loader = loader
         self._rows = len(batch.rows) if loader is not None else 0
         self._whole = loader is not None and loader.is_whole(batch.rows)
         self._units, self._per_unit = batch.padded_units, batch.per_unit
+        # Of the rows, if the data set has them here; and how many units are real.
         self._numbers = torch.zeros(self._rows + 1, dtype=torch.int64, device=device)
-        self._share = None if shares else torch.zeros(len(batch.weights), device=device)
+        self._weights = None if same_weights else torch.zeros(len(batch.weights), device=device)
         self._sent = Staged(self._numbers)
-        self._sent_share = None if self._share is None else Staged(self._share)
+        self._sent_weights = None if self._weights is None else Staged(self._weights)
         self._places = torch.arange(self._units, device=device)
         self._counted: tuple[Tensor, Tensor] | None = None  # weights and mask, gathered with data
         self._data = None if loader is not None else over(torch.empty_like, data)
@@ -338,9 +344,9 @@ class Inputs:
             numbers[:-1] = batch.rows
         numbers[-1] = len(batch.units)
         self._sent.send()
-        if self._sent_share is not None:
-            self._sent_share.room()[:] = batch.weights
-            self._sent_share.send()
+        if self._sent_weights is not None:
+            self._sent_weights.room()[:] = batch.weights
+            self._sent_weights.send()
         if self._loader is not None:
             self._loader.check_unchanged()
         elif self._leaves:
@@ -383,12 +389,12 @@ class Inputs:
 
     def weights(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Row weights and the mask of real units, as part of the recording."""
-        if self._counted is not None and self._share is None:
+        if self._counted is not None and self._weights is None:
             weights, real = self._counted
             return weights.to(losses.dtype), real
         real = self._places < self._numbers[self._rows]
-        if self._share is not None:
-            return self._share.to(losses.dtype), real
+        if self._weights is not None:
+            return self._weights.to(losses.dtype), real
         if self._per_unit == 1:
             return real.to(losses.dtype), real
         rows = real.repeat_interleave(self._per_unit)
@@ -435,7 +441,7 @@ class Shape:
 
 
 @final
-class Batches:
+class BatchRecordings:
     """The recordings of batches, one for each of their shapes, of one function of losses.
 
     ``why_not`` says why there are none; once it does, there will be none.
@@ -470,15 +476,15 @@ class Batches:
         if replayed and found.hindrance:
             self.give_up(found.hindrance)
             return
-        self._changes += self._circumstances is not None and bool(self._recordings)
-        if self._changes > _MOST_RECORDINGS:
+        self._changes += self._circumstances is not None and bool(self._count)
+        if self._changes > MOST_RECORDINGS:
             self.give_up("the loss or the model goes by values that change from lot to lot")
             return
-        self._waits = 0 if self._recordings else self._waits + 1
+        self._waits = 0 if self._count else self._waits + 1
         self._shapes, self._circumstances = {}, found
 
     @property
-    def _recordings(self) -> int:
+    def _count(self) -> int:
         return sum(shape.recorded is not None for shape in self._shapes.values())
 
     def shape(self, key: Hashable, size: int) -> Shape:
@@ -494,7 +500,7 @@ class Batches:
         What they gave back serves the others. The other way round little would: memory is handed
         out in pieces that were as large.
         """
-        full = self._recordings >= _MOST_RECORDINGS  # inputs of others would only hold memory
+        full = self._count >= MOST_RECORDINGS  # inputs of others would only hold memory
         if full or shape.runs < WARM_UP or shape.inputs is not None:
             return False
         larger = any(one.size > shape.size and one.inputs is None for one in self._shapes.values())
@@ -509,7 +515,7 @@ class Batches:
         try:
             replay, (losses, sums) = self._graphs.record_batch(work)
         except Exception as error:  # a true one comes again, without a recording
-            self.give_up(_failed(error))
+            self.give_up(failure(error))
             return
         shape.recorded = Recorded(replay, losses, sums, (held, self._circumstances))
 
@@ -525,12 +531,12 @@ class Batches:
         """How batches are computed, in a line."""
         if self.why_not:
             return f"Batches are computed each time, not replayed: {self.why_not}."
-        if self._recordings and self._circumstances is not None and self._circumstances.is_partial:
+        if self._count and self._circumstances is not None and self._circumstances.is_partial:
             return (
                 "Batches are replayed from a recording on the device. The loss or the model goes "
                 "by more values than are looked at for changes: they must stay as they are."
             )
-        if self._recordings:
+        if self._count:
             return "Batches are replayed from a recording on the device."
         if self._waits > WARM_UP:
             return (
@@ -540,223 +546,6 @@ class Batches:
         return "Batches are to be recorded on the device once a few have run."
 
 
-def _failed(error: Exception) -> str:
+def failure(error: Exception) -> str:
     """That a recording failed. Its message may hold sizes and values of private rows."""
     return f"recording failed with {type(error).__name__}, whose message is secret"
-
-
-# ---- updates
-
-
-@final
-@dataclass(frozen=True)
-class Update:
-    """A recorded update, and what it took for fixed."""
-
-    replay: Callable[[], None]
-    settings: Sequence[dict[str, Any]]  # of each group of parameters
-    sizes: Sequence[int]  # of the groups
-    steps: Sequence[object]  # what an optimizer's class calls a step
-    states: Sequence[object]
-    laid: Sequence[object]  # where the states' tensors lie, and whatever else is in them
-    held: list[Tensor] = field(repr=False)  # kept, as the recording writes to their memory
-
-
-@final
-class Updates:
-    """The recordings of noise and update, one for each place where the sums may lie.
-
-    An optimizer's step is recorded only if it is torch's own and, as a step has shown, changes
-    nothing but numbers on the device.
-    """
-
-    def __init__(
-        self, graphs: Graphs, optimizers: Sequence[Optimizer], renew: Callable[[], None]
-    ) -> None:
-        self._graphs, self._optimizers = graphs, tuple(optimizers)
-        self._renew = renew  # goes before each replay, so that its noise is fresh
-        self._recorded: dict[Hashable, Update] = {}
-        self._runs = 0
-        self._changes = 0
-        self._host: list[object] | None = None
-        self.why_not = _foreign(optimizers, hooks=graphs.runs_python)
-
-    def recorded(self, sums: Iterable[Tensor]) -> Update | None:
-        """The update for sums that lie where they lay before; None if there is none.
-
-        If the optimizers' settings have changed since, there is none any more.
-        """
-        known = self._recorded.get(_places(sums))
-        if known is None:
-            return None
-        same = self._same_settings(known) and self._same_states(known)
-        if same and not _foreign(self._optimizers, hooks=self._graphs.runs_python):
-            return known
-        self._recorded, self._runs = {}, 1
-        self._changes += 1
-        if self._changes >= _MOST_RECORDINGS:
-            self.why_not = "the optimizer's settings change from step to step"
-        return None
-
-    def forget(self) -> None:
-        """Lets go of all recordings: weights and their fingerprints may lie elsewhere now."""
-        self._recorded = {}
-
-    def before(self) -> None:
-        """An update is about to run as it is: notes what it must leave alone."""
-        if not self.why_not:
-            self._host = [] if self._graphs.runs_python else self._host_state()
-
-    def after(self) -> None:
-        """It ran: an optimizer that counts on the host is not recorded."""
-        if self.why_not or self._host is None:
-            return
-        self._runs += 1
-        if self._graphs.runs_python or self._runs == 1:  # the first step makes the state
-            return
-        if self._host != self._host_state():
-            self.why_not = (
-                "the optimizer counts its steps on the host (pass capturable=True if it takes it)"
-            )
-
-    def record(
-        self,
-        sums: Iterable[Tensor],
-        work: Callable[[], None],
-        generators: Sequence[torch.Generator],
-    ) -> bool:
-        """Records and replays an update, if it is time; False if not, and nothing was done."""
-        places = list(sums)
-        full = len(self._recorded) >= _MOST_RECORDINGS
-        if self.why_not or self._runs < WARM_UP or full or not places:
-            return False
-        settings = [_settings(group) for group in self._groups()]
-        fixed = (settings, self._sizes(), self._steps(), self._states(), self._laid())
-        held = [*places, *(t for o in self._optimizers for t in _tensors(o.state))]
-        given = (value for group in self._groups() for value in group.values())
-        held += [value for value in given if isinstance(value, torch.Tensor)]
-        try:
-            replay = self._graphs.record_update(work, generators)
-        except Exception as error:
-            self.why_not = _failed(error)
-            return False
-        update = self._recorded[_places(places)] = Update(replay, *fixed, held)
-        self.replay(update)
-        return True
-
-    def replay(self, update: Update) -> None:
-        """Takes the step: with noise of its own, and what the optimizers do then."""
-        self._renew()
-        update.replay()
-
-    def describe(self) -> str:
-        """How updates are computed, in a line."""
-        if self.why_not:
-            return f"Noise and update are computed each time, not replayed: {self.why_not}."
-        if self._recorded:
-            return "Noise and update are replayed from a recording on the device."
-        return "Noise and update are to be recorded on the device once a few steps were taken."
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
-
-    def _sizes(self) -> list[int]:
-        return [len(group["params"]) for group in self._groups()]
-
-    def _steps(self) -> list[object]:
-        return [type(one).step for one in self._optimizers]
-
-    def _states(self) -> list[object]:
-        return [one.state for one in self._optimizers]
-
-    def _laid(self) -> list[object]:
-        """Where the optimizers' state lies, which a recording reads and writes there."""
-        values = (v for one in self._optimizers for s in one.state.values() for v in s.values())
-        return [_mark(value) for value in values]
-
-    def _same_settings(self, known: Update) -> bool:
-        """Whether the settings are those; told by identity first, which takes no time."""
-        groups = self._groups()
-        if self._sizes() != known.sizes or self._steps() != known.steps:
-            return False
-        for group, before in zip(groups, known.settings, strict=True):
-            known_all = len(group) == len(before) + 1
-            same = known_all and all(map(is_, map(group.get, before), before.values()))
-            if not same and _settings(group) != before:
-                return False
-        return True
-
-    def _same_states(self, known: Update) -> bool:
-        return all(map(is_, self._states(), known.states)) and self._laid() == known.laid
-
-    def _host_state(self) -> list[object]:
-        """Whatever of the optimizers' state is on the host."""
-        return [
-            value.tolist() if isinstance(value, torch.Tensor) else value
-            for optimizer in self._optimizers
-            for state in optimizer.state.values()
-            for value in state.values()
-            if isinstance(value, SIMPLE) or (isinstance(value, torch.Tensor) and is_of_host(value))
-        ]
-
-
-def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a group, by value where they can change in their place.
-
-    Schedulers write to a rate that is a tensor. On the device a recording reads it where it lies;
-    of one on the host it keeps the number.
-    """
-    return {name: _fixed(value) for name, value in group.items() if name != "params"}
-
-
-def _fixed(setting: Any) -> Any:
-    if isinstance(setting, torch.Tensor):
-        return setting.tolist() if is_of_host(setting) else ("lies at", setting.data_ptr())
-    return tuple(setting) if isinstance(setting, list) else setting
-
-
-def _mark(value: Any) -> object:
-    """Of a tensor where it lies, of a number itself, of all else what it is."""
-    if type(value) is torch.Tensor:
-        return value.data_ptr()
-    return value if isinstance(value, SIMPLE) else id(value)
-
-
-def _tensors(state: Any) -> Iterator[Tensor]:
-    for values in state.values():
-        yield from (one for one in values.values() if isinstance(one, torch.Tensor))
-
-
-def _places(tensors: Iterable[Tensor]) -> Hashable:
-    return tuple([one.data_ptr() for one in tensors])
-
-
-# Of a function around an optimizer's step: it knows that a replay does not call it.
-REPLAYED = "_is_replayed"
-
-
-def _is_wrapped(optimizer: Optimizer) -> bool:
-    """Whether the step is not the optimizer's own: schedulers put one around it that counts."""
-    step = vars(optimizer).get("step")
-    if step is None or hasattr(step, REPLAYED):
-        return False
-    own = getattr(step, "__wrapped__", None) is type(optimizer).step
-    return not (own and hasattr(step, "_wrapped_by_lr_sched"))
-
-
-def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
-    """Why an optimizer's code must run each time, or nothing; ``hooks`` may be called as ever."""
-    for one in optimizers:
-        name = type(one).__name__
-        if not type(one).__module__.startswith("torch.optim"):
-            return f"{name} is not one of torch's own optimizers, and may count on the host"
-        if type(one) is torch.optim.LBFGS:
-            return f"{name} asks for losses again"
-        own = one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks
-        if own and not hooks:
-            return f"a hook of {name} would not be called"
-        if not hooks and _is_wrapped(one):
-            return f"what was put around the step of {name} would not be called"
-    if torch_optimizer._global_optimizer_post_hooks and not hooks:
-        return "a hook of all optimizers would not be called"
-    return ""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from tacit.training.batches import Batch, Cutter
-    from tacit.training.capture import Batches, Losses, Shape
+    from tacit.training.capture import BatchRecordings, Losses, Shape
     from tacit.training.clipping.engine import Engine
     from tacit.training.clipping.sums import BatchSums, Sink
     from tacit.training.distributed.sharded import Sharded
@@ -235,18 +235,18 @@ class Computation:
         cutter: Cutter,
         precision: Precision,
         device: torch.device,
-        recorded: Batches | None = None,
+        recordings: BatchRecordings | None = None,
         advice: str = "",
         sharded: Sharded | None = None,
     ) -> None:
         self._plan, self._engine, self._verifier, self._clip = plan, engine, verifier, clip
         self._cutter, self._precision, self._device = cutter, precision, device
-        self._recorded, self._sharded = recorded, sharded
+        self._recordings, self._sharded = recordings, sharded
         self._with_others = sharded is not None and sharded.has_others  # in every pass
         self._advice = advice  # which loss the model has, for whoever passes another
         self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
-        self._leave: ExitStack | None = None  # what the current forward pass has entered
+        self._entered: ExitStack | None = None  # what the current forward pass has entered
         self.draw: Draw | None = None
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
@@ -275,9 +275,14 @@ class Computation:
     def stop(self) -> None:
         """Ends the current forward pass, if there is one."""
         self._engine.stop()
-        if self._leave is not None:
-            leave, self._leave = self._leave, None
-            leave.close()
+        if self._entered is not None:
+            entered, self._entered = self._entered, None
+            entered.close()
+
+    def _abandon_pass(self) -> None:
+        """Ends the current forward pass, of which nothing is kept."""
+        self.stop()
+        self._engine.recorder.clear()
 
     @property
     def sums(self) -> dict[str, Tensor]:
@@ -286,12 +291,12 @@ class Computation:
 
     def forget_recordings(self) -> None:
         """Lets go of recordings: weights may lie elsewhere from now on."""
-        if self._recorded is not None:
-            self._recorded.forget()
+        if self._recordings is not None:
+            self._recordings.forget()
 
     def explain(self) -> str:
         """How lots are cut where lengths are known, and whether batches are replayed, in lines."""
-        replayed = "" if self._recorded is None else self._recorded.describe()
+        replayed = "" if self._recordings is None else self._recordings.describe()
         return "\n".join(way for way in (self._cutter.explain(), replayed) if way)
 
     def finished(self) -> dict[str, Tensor]:
@@ -303,8 +308,7 @@ class Computation:
 
     def leave(self) -> None:
         """Forgets the current lot."""
-        self.stop()
-        self._engine.recorder.clear()
+        self._abandon_pass()
         self.draw = self._batch = self._tried = None
         self._total.clear()
 
@@ -349,6 +353,10 @@ class Computation:
                 "time"
             )
 
+    def _check_current(self, draw: Draw) -> None:
+        if draw is not self.draw:
+            raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
+
     def _batches(self, draw: Draw, turn: int) -> Iterator[Any]:
         """The batches of ``draw`` that are left; one that is watched is repeated as a probe."""
         verifier, cutter = self._verifier, self._cutter
@@ -357,47 +365,54 @@ class Computation:
             draw.left = (cutter.spread if watched else cutter.ordered)(draw.left)
             batches = cutter.cut(draw.left, watched=watched)
             before = random_state() if watched else None
-            here = cutter.on_device is not None
-            loads = iter(()) if here else cutter.loaded(batches)
+            resident = cutter.resident is not None
+            loads = iter(()) if resident else cutter.loaded(batches)
             for at, batch in enumerate(batches):
                 if at and cutter.size(draw.left, watched=verifier.watches) != batch.cut_to:
                     break  # what is left is cut again
                 self._check_turn(turn)
                 self._tried = batch
-                data = None if here else next(loads)
+                data = None if resident else next(loads)
                 if self._replayed(draw, batch, data):
                     continue
-                data = next(cutter.loaded([batch])) if here else data
+                data = next(cutter.loaded([batch])) if resident else data
                 kept = copied(data) if verifier.watches else None
-                yield from self._one(draw, batch, data)
+                yield from self._handed_out(draw, batch, data)
                 self._check_turn(turn)
                 if verifier.wants_probe:
-                    after = random_state()
-                    set_random_state(before)
-                    for probe, changed in cutter.probes(batch, kept, strangers=draw.rehearses):
-                        self._tried = probe
-                        yield from self._one(draw, probe, changed)
-                        self._check_turn(turn)
-                    set_random_state(after)
-                    self._tried = batch
-                    self._count_in(*verifier.passed())
-                    self._tried = None
+                    yield from self._probed(draw, turn, batch, kept, before)
         if self._with_others:
             yield from self._keeping_company(draw)
+
+    def _probed(self, draw: Draw, turn: int, batch: Batch, data: Any, before: Any) -> Iterator[Any]:
+        """Repeats a watched batch with some of its units replaced: it counts if they agree.
+
+        A repetition draws the random numbers that the batch drew, from the state ``before`` it.
+        """
+        after = random_state()
+        set_random_state(before)
+        for probe, changed in self._cutter.probes(batch, data, strangers=draw.rehearses):
+            self._tried = probe
+            yield from self._handed_out(draw, probe, changed)
+            self._check_turn(turn)
+        set_random_state(after)
+        self._tried = batch
+        self._count_in(*self._verifier.passed())
+        self._tried = None
 
     def _keeping_company(self, draw: Draw) -> Iterator[Any]:
         """Goes through the passes that other ranks still have, with a batch that counts nothing.
 
         Weights are gathered from all ranks in every pass.
         """
-        while self._met(batch=False):
+        while self._meet_others(batch=False):
             company = self._cutter.company()
             self._tried = company
-            yield from self._one(draw, company, next(self._cutter.loaded([company])))
+            yield from self._handed_out(draw, company, next(self._cutter.loaded([company])))
             self._tried = None
         draw.awaits = draw.rehearses
 
-    def _met(self, *, batch: bool) -> bool:
+    def _meet_others(self, *, batch: bool) -> bool:
         """Meets the other ranks before a pass; the sums that are there are added up into pieces."""
         assert self._sharded is not None
         return self._sharded.meet(batch=batch, sums=self._total.taken(self._sharded.names))
@@ -410,79 +425,80 @@ class Computation:
         The function is recorded where possible.
         """
         self._losses = losses
-        if losses is not None and self._recorded is not None:
-            self._recorded.begin(losses.of)
+        if losses is not None and self._recordings is not None:
+            self._recordings.begin(losses.of)
 
     def _replayed(self, draw: Draw, batch: Batch, data: Any) -> bool:
         """Computes a batch from a recording, if there is one or it is time for one."""
         losses = self._losses
-        if losses is None or self._recorded is None or self._verifier.watches:
+        if losses is None or self._recordings is None or self._verifier.watches:
             return False
         shape = self._shape_of(batch, data)
         if shape is None:
             return False
-        if self._recorded.is_time(shape):
+        if self._recordings.is_time(shape):
             self._record_shape(shape, batch, data, losses)
         if shape.recorded is None:
             return False
-        if draw is not self.draw:
-            raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
+        self._check_current(draw)
         stays = self.stays
         shape.inputs.feed(batch, data)
         shape.recorded.replay()
         if losses.seen is not None:
-            losses.seen(shape.recorded.losses[: len(batch.units) * batch.per_unit].clone())
+            losses.seen(shape.recorded.losses[batch.real_rows].clone())
         self._count_in(batch, shape.recorded.sums)
         self._tried, self.stays = None, stays
         return True
 
     def _shape_of(self, batch: Batch, data: Any) -> Shape | None:
         """What is known of batches of this shape; None where none is recorded."""
-        if self._recorded is None or self._recorded.why_not or not self._cutter.sizer.is_settled:
+        recordings = self._recordings
+        if recordings is None or recordings.why_not or not self._cutter.sizer.is_settled:
             return None
-        loader, size = self._cutter.on_device, len(batch.rows)
+        loader, size = self._cutter.resident, len(batch.rows)
         if loader is not None:
             kind: Hashable = loader.is_whole(batch.rows)
         else:
             leaves = leaves_of(data)
             if not all(map(self._is_here, leaves)):
-                self._recorded.give_up("a batch holds something beside tensors of the device")
+                recordings.give_up("a batch holds something beside tensors of the device")
                 return None
             kind = (shapes(data), str(tree_flatten(data)[1]))
             size = sum(one.numel() for one in leaves)
-        return self._recorded.shape((kind, len(batch.rows), batch.per_unit), size)
+        return recordings.shape((kind, len(batch.rows), batch.per_unit), size)
 
     def _is_here(self, leaf: object) -> bool:
         return isinstance(leaf, torch.Tensor) and leaf.device == self._device
 
     def _record_shape(self, shape: Shape, batch: Batch, data: Any, losses: Losses) -> None:
         """Records batches of a shape; if memory runs out, nothing has been added."""
-        assert self._recorded is not None
-        loader = self._cutter.on_device
+        assert self._recordings is not None
+        loader = self._cutter.resident
         sample = data if loader is None else next(self._cutter.loaded([batch]))
         if not self._engine.knows(self._signature(batch, sample)):
-            self._recorded.give_up(_NOT_KNOWN)
+            self._recordings.give_up(_NOT_KNOWN)
             return
-        shape.inputs = Inputs(batch, sample, self._device, loader, self._total.same_weights)
+        shape.inputs = Inputs(
+            batch, sample, self._device, loader, same_weights=self._total.same_weights
+        )
         shape.inputs.feed(batch, sample)  # what is recorded is a batch like others
 
         def work() -> tuple[Tensor, BatchSums]:
             own = shape.inputs.data()
-            self._record(batch, own)
+            self._begin_pass(batch, own)
             try:
                 values = losses.of(own)
                 _check_losses(values, len(batch.rows), self._advice)
                 self._engine.stop()
                 result = self._clipped(batch, values, shape.inputs.weights(values))
             finally:
-                self.stop()
-                self._engine.recorder.clear()
+                self._abandon_pass()
             return values.detach(), replace(result, borrowed=True)
 
         before = random_state()
         expected = copied(work()[1].sums)  # first: a recording keeps its memory
         set_random_state(before)
-        self._recorded.record(shape, work, self._engine.known(self._signature(batch, sample)))
+        self._recordings.record(shape, work, self._engine.known(self._signature(batch, sample)))
         self._recover()
         self._check_recording(shape, expected, before)
 
@@ -491,7 +507,7 @@ class Computation:
 
         Both draw the same random numbers. Nothing is counted, and nobody is shown any of it.
         """
-        assert self._recorded is not None
+        assert self._recordings is not None
         if shape.recorded is None:
             return
         set_random_state(before)
@@ -499,7 +515,7 @@ class Computation:
         set_random_state(before)
         if not _agree(shape.recorded.sums.sums, expected, self._clip.sensitivity):
             shape.recorded = None
-            self._recorded.give_up("a replay gave other sums than the loop itself")
+            self._recordings.give_up("a replay gave other sums than the loop itself")
 
     def run(self, data: Any, backward: Callable[[Tensor], None]) -> None:
         """Computes the batch that was yielded last by the function of losses."""
@@ -515,7 +531,7 @@ class Computation:
         if shape is not None and not self._awaits_gradients(batch):
             shape.runs += 1
         if losses.seen is not None and not (batch.repeats or self._rehearses):
-            losses.seen(values.detach()[: len(batch.units) * batch.per_unit])
+            losses.seen(values.detach()[batch.real_rows])
 
     def _awaits_gradients(self, batch: Batch) -> bool:
         """Whether no loss has reached some weight yet: each batch looks for where its rows lie.
@@ -523,14 +539,14 @@ class Computation:
         An adapter begins with a matrix of zeros, behind which nothing has a gradient in the first
         lot. What is looked for is read back from the device, and cannot be recorded.
         """
-        structure, recorded = self._engine.structure, self._recorded
-        assert recorded is not None
+        structure, recordings = self._engine.structure, self._recordings
+        assert recordings is not None
         if len(batch.rows) < 2 or structure is None or None not in structure.layouts:
             return False
         if self.draw is not None:
             self._without_gradients.add(self.draw.step)
         if len(self._without_gradients) > _MOST_LOTS_WITHOUT_GRADIENTS:
-            recorded.give_up("no loss reaches some weight that the model uses")
+            recordings.give_up("no loss reaches some weight that the model uses")
         return True
 
     @property
@@ -541,26 +557,25 @@ class Computation:
         self, losses: Losses, batch: Batch, data: Any, backward: Callable[[Tensor], None]
     ) -> Tensor:
         """The last run before a recording: host reads and the host's random numbers forbid one."""
-        recorded = self._recorded
-        assert recorded is not None
+        recordings = self._recordings
+        assert recordings is not None
         kept, before = copied(data), host_randomness()
         try:
-            with recorded.without_host_reads():
+            with recordings.without_host_reads():
                 values = losses.of(data)
                 backward(values)
         except HostRead as read:
             why = f"the model or the loss {read.what} ({read})"
             known = self._engine.knows(self._signature(batch, kept))  # else the fallback does
-            recorded.give_up(why if known else _NOT_KNOWN)
-            self.stop()
-            self._engine.recorder.clear()
+            recordings.give_up(why if known else _NOT_KNOWN)
+            self._abandon_pass()
             self._recover()
             self._batch = self._tried = batch
-            self._record(batch, kept)
+            self._begin_pass(batch, kept)
             values = losses.of(kept)
             backward(values)
         if host_randomness() != before:
-            recorded.give_up("the model or the loss draws random numbers on the host")
+            recordings.give_up("the model or the loss draws random numbers on the host")
         return values
 
     def _recover(self) -> None:
@@ -568,15 +583,14 @@ class Computation:
         if self._sharded is not None:
             self._sharded.recover()
 
-    def _one(self, draw: Draw, batch: Batch, data: Any) -> Iterator[Any]:
+    def _handed_out(self, draw: Draw, batch: Batch, data: Any) -> Iterator[Any]:
         """Yields one batch and records the forward pass that the caller runs on it."""
-        if draw is not self.draw:
-            raise ProtocolError(f"lot {draw.step} is over; iterate over the current lot")
+        self._check_current(draw)
         self._cutter.sizer.before()
         if self._with_others and not batch.is_company:
-            self._met(batch=True)
+            self._meet_others(batch=True)
         self._batch, self.repeats = batch, batch.repeats
-        self._record(batch, data)
+        self._begin_pass(batch, data)
         try:
             yield data
         finally:
@@ -584,22 +598,22 @@ class Computation:
         if self._batch is not None:
             raise ProtocolError("a batch of the lot was not passed to dp.backward()")
 
-    def _record(self, batch: Batch, data: Any) -> None:
+    def _begin_pass(self, batch: Batch, data: Any) -> None:
         """Records what is computed until ``stop`` as the forward pass of ``batch``."""
         rows, watched = len(batch.rows), self._verifier.watches
         signature = None if watched else self._signature(batch, data)
         may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
-        self._leave = ExitStack()
+        self._entered = ExitStack()
         if self._sharded is not None:
-            self._leave.enter_context(self._sharded.unrecorded(self._engine.recorder))
+            self._entered.enter_context(self._sharded.unrecorded(self._engine.recorder))
         if not may_run_compiled and "torch._dynamo" in sys.modules:
             # Compiled code needs its taps beforehand: a first batch of its shape shows them.
-            self._leave.enter_context(torch.compiler.set_stance("force_eager"))
+            self._entered.enter_context(torch.compiler.set_stance("force_eager"))
         if self._precision != "single":
             dtype = getattr(torch, self._precision)
-            self._leave.enter_context(torch.autocast(self._device.type, dtype))
+            self._entered.enter_context(torch.autocast(self._device.type, dtype))
         if watched:
-            self._leave.enter_context(self._verifier.watching(batch))
+            self._entered.enter_context(self._verifier.watching(batch))
         self._engine.enter()
 
     @staticmethod

@@ -17,7 +17,7 @@ from tacit._validation import open_probability
 from tacit.errors import LedgerError, ProtocolError
 from tacit.training import checkpoint_file, claim, preflight
 from tacit.training.assembly import Setup, assembled
-from tacit.training.capture import Losses, Updates
+from tacit.training.capture import Losses
 from tacit.training.checkpoint import packed
 from tacit.training.distributed.sharded import at_rest, is_sharded
 from tacit.training.distributed.shares import Wrapper
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.guards import Guard
     from tacit.training.loaders import Collate
+    from tacit.training.updates import Updates
     from tacit.training.verification import SensitivityCheck
 
 

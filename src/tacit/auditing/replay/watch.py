@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from tacit.training import verification
-from tacit.training.capture import REPLAYED
+from tacit.training.updates import REPLAYED
 from tacit.training.verification import random_state, set_random_state
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Watch:
     it notes changes from lot to lot, and no loss that holds it goes by that.
     """
 
-    _only_looks_on = True  # see ``tacit.training.circumstances.LOOKS_ON``
+    _only_looks_on = True  # see ``tacit.training.dependencies.LOOKS_ON``
 
     __slots__ = (
         "_batches", "_charged", "_first_charge", "_keeping", "_model", "_open", "_optimizer",
