@@ -50,7 +50,7 @@ from tacit.training.fit import Watch, carry_out
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
 CEILING = {3.0: 96.0, 8.0: 97.0}  # the percentage of the non-private accuracy that is asked at an ε
-OUTCOMES = {"accuracy", "perplexity", "seconds", "peak_bytes", "commit"}
+OUTCOMES = {"accuracy", "perplexity", "seconds", "lot_seconds", "peak_bytes", "commit"}
 
 
 def main() -> None:
@@ -209,9 +209,11 @@ def compared(
                     **setting,
                     **ceiling(prepared, arguments, device, judge),
                 }
-        start = time.perf_counter()
-        done = carry_out(prepared, delta=task.delta, watch=Watch(progress=None))
-        took = time.perf_counter() - start
+        ends = [time.perf_counter()]
+        watch = Watch(progress=None, on_step=lambda _, ends=ends: ends.append(time.perf_counter()))
+        done = carry_out(prepared, delta=task.delta, watch=watch)
+        took = time.perf_counter() - ends[0]
+        lots = [after - before for before, after in itertools.pairwise(ends)]
         yield {
             "kind": "private",
             "epsilon": done.statement.epsilon,
@@ -219,6 +221,7 @@ def compared(
             "seed": task.seed,
             **judge(prepared),
             "seconds": round(took, 1),
+            "lot_seconds": round(statistics.median(lots), 3),
         }
 
 
@@ -386,13 +389,13 @@ def classified(rows: Sequence[Row]) -> list[str]:
         "Accuracy on the 872 sentences of the task's validation set, by which nothing was chosen; "
         "of each seed, that of the last weights. *Not private* is the same network, prompt and "
         "rows by AdamW on shuffled batches; *share* is of its accuracy.", "",
-        "| trained | ε | lot | epochs | rate | accuracy, % | seeds | zero-shot | not private | "
+        "| trained | ε | noise | lot | epochs | rate | accuracy, % | seeds | zero-shot | not private | "
         "share, % | asked | seconds |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|",
+        "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|",
         *outcomes(tested), "",
         "Settings were chosen by accuracy on training rows that were held out:", "",
-        "| trained | ε | lot | epochs | rate | accuracy there, % |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| trained | ε | noise | lot | epochs | rate | accuracy there, % |",
+        "|---|---:|---|---:|---:|---:|---:|",
         *(f"| {' | '.join(setting(row))} | {row['accuracy']:.2f} |" for row in tried), "",
         "Published figures are of far larger networks, and so not comparable: RoBERTa-large "
         "93.9 % at ε = 3 (fastDP), Mistral-7B by QLoRA 96.4 % at ε = 8. Of a network of this size "
@@ -471,7 +474,8 @@ def asked_for(rows: Sequence[Row]) -> list[str]:
 def setting(row: Row) -> tuple[str, ...]:
     """How a private row was made, in the words of the table."""
     lot, epochs, rate = row["lot"], f"{row['epochs']:g}", f"{row['lr']:g}"
-    return row["adapt"], f"{row['epsilon']:.3g}", f"{lot}", epochs, rate
+    noise = "correlated" if row.get("correlated") else "independent"  # older rows do not say
+    return row["adapt"], f"{row['epsilon']:.3g}", noise, f"{lot}", epochs, rate
 
 
 def outcomes(rows: Sequence[Row]) -> Iterator[str]:
