@@ -389,8 +389,8 @@ def classified(rows: Sequence[Row]) -> list[str]:
         "Accuracy on the 872 sentences of the task's validation set, by which nothing was chosen; "
         "of each seed, that of the last weights. *Not private* is the same network, prompt and "
         "rows by AdamW on shuffled batches; *share* is of its accuracy.", "",
-        "| trained | ε | noise | lot | epochs | rate | accuracy, % | seeds | zero-shot | not private | "
-        "share, % | asked | seconds |",
+        "| trained | ε | noise | lot | epochs | rate | accuracy, % | seeds | zero-shot | "
+        "not private | share, % | asked | seconds |",
         "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|",
         *outcomes(tested), "",
         "Settings were chosen by accuracy on training rows that were held out:", "",
