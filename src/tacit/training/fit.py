@@ -26,7 +26,7 @@ from tacit.training.evaluation import (
     scores_classes,
 )
 from tacit.training.plan import check_delta
-from tacit.training.preflight import check_place, check_scheduler
+from tacit.training.preflight import check_loss, check_place, check_rates, check_scheduler
 from tacit.training.progress import EpochRecord, StepRecord, display
 from tacit.training.session import private
 
@@ -276,7 +276,14 @@ def with_unit(statement: Statement, in_words: str) -> Statement:
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
     schedule = prepared.schedule
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument(
+            f"schedule must be a tacit.Schedule, got a {type(schedule).__name__}; a scheduler of "
+            "PyTorch's goes into tacit.Schedule(scheduler=...)"
+        )
+    check_loss(prepared.loss)
     check_scheduler(schedule.scheduler, _optimizers(prepared))
+    check_rates(_optimizers(prepared), schedule.scheduler)
     check_place("save", keeping.save)
     check_held_out(prepared.dataset, prepared.held_out)
     check_judge(

@@ -409,8 +409,8 @@ def check_delta(delta: float, records: int, unit: str) -> float:
     number = open_probability("delta", delta)
     if number * records >= 1.0:
         raise InvalidArgument(
-            f"delta must be below 1/{records} for {records} {unit}s, got {delta!r}: a δ that large "
-            f"allows to publish one of them; take {0.1 / records:.1g} or less"
+            f"delta must be below 1/{records} for {records} {unit}s, got {delta!r}: publishing one "
+            f"of them outright would keep a δ that large; take {0.1 / records:.1g} or less"
         )
     return number
 
