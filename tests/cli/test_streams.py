@@ -60,6 +60,18 @@ def test_a_complaint_is_not_longer_than_a_page(capsys):
     assert len(capsys.readouterr().err) < 5000
 
 
+# ---- encodings without Greek letters
+
+
+def test_letters_that_an_encoding_lacks_are_spelled() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    streams.be_encodable(stream)
+    stream.write("μ at most, ε ≤ 3: 8 × 8, Tramèr, 24…, 10⁸ 漢\u202e")
+    stream.flush()
+    assert raw.getvalue() == b"mu at most, epsilon <= 3: 8 x 8, Tramer, 24..., 10? ??"
+
+
 # ---- narrow terminals
 
 NUMBERS = ("2.0901673856", "5e-6", "1 of 1", "0.029 ms")

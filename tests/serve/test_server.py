@@ -100,6 +100,10 @@ def test_elsewhere_needs_keys_and_tls(
                  "cannot be read", "must be a folder", "no ledger", "0 to 65535"):  # fmt: skip
         assert part in said.err, part
     assert "tacit-key-" in said.out
+    assert main(["serve", "--keys", "keys.json/more.json", "--add-key", "bo:viewer"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("tacit: --keys keys.json/more.json cannot be written: ")
+    assert said.out == ""
     assert not (tmp_path / "nowhere.db").exists()
 
 
