@@ -45,8 +45,9 @@ def rendered(parts: Iterable[RenderableType]) -> str:
         console.width = WIDTH_WITHOUT_TERMINAL
     with console.capture() as capture:
         for part in parts:
-            fits = not isinstance(part, Table) or _needed(part) <= console.width
-            console.print(Segments(_cleaned(console.render(part if fits else _stacked(part)))))
+            if isinstance(part, Table) and _needed(part) > console.width:
+                part = _stacked(part)  # noqa: PLW2901
+            console.print(Segments(_cleaned(console.render(part))))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 

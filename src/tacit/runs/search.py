@@ -38,6 +38,7 @@ from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.distributed.world import launched
 from tacit.training.evaluation import accuracy
+from tacit.training.fit import Prepared, check_trainable
 from tacit.training.plan import check_delta
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from tacit.runs.record import RunRecord
     from tacit.runs.run import Place
     from tacit.selection import Allowance, Winner
-    from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
 
 ScoreName = Literal["held-out", "training"]
@@ -147,6 +147,8 @@ def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
         if not isinstance(values, list) or not values:
             raise InvalidArgument(f"{name} must be a list of values to try, got {values!r}")
         found[name] = tuple(getattr(changed(settings, {name: one}), name) for one in values)
+        if name == "lr":  # a run that refuses its rate would end the search after it was charged
+            found[name] = tuple(positive("lr", one) for one in found[name])
     return found
 
 
@@ -248,6 +250,12 @@ def _common_plan(
     for values in product(*candidates.values()):
         chosen = dict(zip(candidates, values, strict=True))
         prepared = prepare(chosen)
+        if not isinstance(prepared, Prepared):
+            raise InvalidArgument(
+                f"prepare must return a tacit.Prepared for {chosen}, got a "
+                f"{type(prepared).__name__}"
+            )
+        check_trainable(prepared)
         if prepared.held_out is None:
             raise InvalidArgument(
                 "prepare must return held-out data, by which the best run is found, got None"

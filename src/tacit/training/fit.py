@@ -276,6 +276,19 @@ def with_unit(statement: Statement, in_words: str) -> Statement:
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
     schedule = prepared.schedule
+    check_trainable(prepared)
+    check_place("save", keeping.save)
+    check_held_out(prepared.dataset, prepared.held_out)
+    check_judge(
+        prepared.model, prepared.held_out, prepared.correct, prepared.collate, prepared.metrics
+    )
+    first = whole("average_from", schedule.average_from, at_least=0)
+    return _Averaging(prepared.model, schedule.average, first)
+
+
+def check_trainable(prepared: Prepared) -> None:
+    """Refuses a loss, a schedule or a learning rate that cannot teach."""
+    schedule = prepared.schedule
     if not isinstance(schedule, Schedule):
         raise InvalidArgument(
             f"schedule must be a tacit.Schedule, got a {type(schedule).__name__}; a scheduler of "
@@ -284,13 +297,6 @@ def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     check_loss(prepared.loss)
     check_scheduler(schedule.scheduler, _optimizers(prepared))
     check_rates(_optimizers(prepared), schedule.scheduler)
-    check_place("save", keeping.save)
-    check_held_out(prepared.dataset, prepared.held_out)
-    check_judge(
-        prepared.model, prepared.held_out, prepared.correct, prepared.collate, prepared.metrics
-    )
-    first = whole("average_from", schedule.average_from, at_least=0)
-    return _Averaging(prepared.model, schedule.average, first)
 
 
 def _optimizers(prepared: Prepared) -> tuple[Optimizer, ...]:
