@@ -84,8 +84,9 @@ class Prepared:
         optimizer: Over the parameters that are to be trained; or several, which share them out.
         plan: The run, as in ``tacit.private``.
         dataset: The private data; ``plan.examples`` of them.
-        loss: ``loss(model, batch)``, one number per row, shape (rows,); ``tacit.losses`` has some.
-            Left out, a batch is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
+        loss: ``loss(model, batch)``, one number per row, shape (rows,), such as
+            ``lambda model, batch: tacit.losses.mse(model(batch[0]), batch[1])``. Left out, a batch
+            is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
         held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
