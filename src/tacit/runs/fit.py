@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from tacit._validation import check_delta
 from tacit.errors import InvalidArgument
 from tacit.runs import claims
 from tacit.runs.interruption import Interrupted, stoppable
@@ -17,7 +18,6 @@ from tacit.runs.recipe import Outline
 from tacit.runs.record import RunRecord
 from tacit.runs.run import Place, kept_run
 from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
-from tacit.training.plan import check_delta
 from tacit.training.preflight import check_roles
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from tacit import _files
-from tacit._validation import positive, probability
+from tacit._validation import check_delta, positive, probability
 from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
@@ -39,7 +39,6 @@ from tacit.statement import Statement, extended, rounded_up
 from tacit.training.distributed.world import launched
 from tacit.training.evaluation import accuracy
 from tacit.training.fit import Prepared, check_trainable
-from tacit.training.plan import check_delta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -294,6 +293,7 @@ def _in_module(trained: Trained, prepared: Prepared) -> nn.Module:
 
 def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Trained:
     """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
+    check_delta(task.delta, len(task.data.train), "example")
     assert place.folder is not None
     record = records.of_recipe(
         recipe, task, command=place.command, search=search.as_dict(),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from tacit._validation import whole
+from tacit._validation import check_delta, whole
 from tacit.errors import InvalidArgument
 from tacit.statement import extended
 from tacit.training.evaluation import (
@@ -25,7 +25,6 @@ from tacit.training.evaluation import (
     measured,
     scores_classes,
 )
-from tacit.training.plan import check_delta
 from tacit.training.preflight import check_loss, check_place, check_rates, check_scheduler
 from tacit.training.progress import EpochRecord, StepRecord, display
 from tacit.training.session import private
