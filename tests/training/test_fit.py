@@ -570,3 +570,22 @@ def test_settings_of_another_kind_are_named() -> None:
         carry_out(dataclasses.replace(given, schedule=rates), delta=DELTA)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"metrics\['auc'\] must be a function of model and"):
         carry_out(dataclasses.replace(given, held_out=blobs(9, 2), metrics={"auc": 3}), delta=DELTA)  # type: ignore[dict-item]
+
+
+def test_inputs_of_another_precision_are_named() -> None:
+    data = blobs(EXAMPLES, 1)
+    for model, x in ((network(), data.tensors[0].double()), (network().half(), data.tensors[0])):
+        rows = TensorDataset(x, data.tensors[1])
+        with pytest.raises(
+            InvalidArgument, match=r"inputs must be of the model's type, torch\.float"
+        ):
+            fit(model, rows, plan(), optimizer=sgd(model), delta=DELTA)
+    model = network()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):  # not of its type
+        fit(model, TensorDataset(torch.zeros(EXAMPLES, 4), data.tensors[1]), plan(),
+            optimizer=sgd(model), delta=DELTA)  # fmt: skip
+
+
+def test_an_optimizer_of_another_model_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="the optimizer holds no parameter of this model"):
+        fit(network(), blobs(EXAMPLES, 1), plan(), optimizer=sgd(network()), delta=DELTA)

@@ -180,13 +180,30 @@ def _scored(model: nn.Module, batch: Any, argument: str) -> tuple[torch.Tensor, 
             f"labels must be numbers of classes (0, 1, …), got a {type(y).__name__} for a batch of "
             f"them; number the classes in the data set, or pass {argument}=f, for f(model, batch)"
         )
-    scores = model(x)
+    try:
+        scores = model(x)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        _check_types(model, x, error)
+        raise
     if not isinstance(scores, torch.Tensor):
         raise InvalidArgument(
             f"{argument} must be given for a model whose output is no tensor, got a "
             f"{type(scores).__name__}: pass {argument}=f, for f(model, batch)"
         )
     return scores, y
+
+
+def _check_types(model: nn.Module, x: Any, error: RuntimeError) -> None:
+    """Names the likely reason for an error: numbers of NumPy or pandas are of double precision."""
+    kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    if isinstance(x, torch.Tensor) and x.is_floating_point() and kinds and x.dtype not in kinds:
+        own = " and ".join(sorted(map(str, kinds)))
+        raise InvalidArgument(
+            f"inputs must be of the model's type, {own}, got {x.dtype}, and the model answers: "
+            f"{error}; convert the data, as by x.float(), or the model"
+        ) from error
 
 
 def _is_pair(batch: Any) -> bool:

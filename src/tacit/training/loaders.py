@@ -39,7 +39,8 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
     if type(dataset).__name__ == "DataFrame":
         raise InvalidArgument(
             "dataset is a DataFrame, whose dataset[i] is a column: make rows of it, such as "
-            "TensorDataset(torch.tensor(frame[columns].to_numpy()), torch.tensor(labels))"
+            "TensorDataset(torch.tensor(frame[columns].to_numpy(), dtype=torch.float32), "
+            "torch.tensor(labels))"
         )
     if isinstance(dataset, TorchSampler):
         raise InvalidArgument("dataset is a sampler; the plan's own sampler must draw the lots")

@@ -62,6 +62,12 @@ def private_parameters(
             if parameter.requires_grad:
                 held[id(parameter)] = parameter
     names: dict[str, nn.Parameter] = {}
+    trainable = [one for one in model.parameters() if one.requires_grad]
+    if held and trainable and not any(id(one) in held for one in trainable):
+        raise InvalidArgument(
+            "the optimizer holds no parameter of this model; make it of model.parameters(), after "
+            "the model was made, copied or changed"
+        )
     for name, parameter in model.named_parameters():
         if id(parameter) in held:
             names[name] = held.pop(id(parameter))
