@@ -5,6 +5,7 @@ README and quick start are walked through in ``test_walk``.
 
 from __future__ import annotations
 
+import codeop
 import re
 import runpy
 import shlex
@@ -94,6 +95,31 @@ def test_guide_runs(page, tmp_path, monkeypatch):
     names: dict[str, object] = {}  # a page's blocks build on one another
     for code in blocks(ROOT / "docs" / page, "python"):
         check(code, names)
+
+
+def refused_at_the_prompt(code: str) -> str | None:
+    """The line at which Python's prompt ends a pasted block in an error of syntax, if one does.
+
+    The prompt of 3.11 and 3.12 takes a block line by line: a compound statement ends with an empty
+    line, and with nothing else.
+    """
+    understands, waiting = codeop.CommandCompiler(), list[str]()
+    for line in [*code.splitlines(), ""]:
+        waiting.append(line)
+        try:
+            if understands("\n".join(waiting), "<stdin>", "single") is not None:
+                waiting = []
+        except SyntaxError:
+            return line
+    return None
+
+
+def test_every_block_can_be_pasted_at_the_prompt():
+    pasted = [(page, code) for page in PAGES for code in blocks(ROOT / "docs" / page, "python")]
+    assert len(pasted) > 100
+    assert {page: line for page, code in pasted if (line := refused_at_the_prompt(code))} == {}
+    assert refused_at_the_prompt("for x in y:\n    pass\nprint(x)\n") == "print(x)"
+    assert refused_at_the_prompt("def f():\n    x = 1\n\n    return x\n") == "    return x"
 
 
 def shell_lines(page: Path) -> list[str]:

@@ -231,3 +231,6 @@ def test_the_quick_start_takes_a_csv_of_ones_own(folder: Path) -> None:
     (folder / "shop.csv").write_text(lines[0] + "\n1,2,south,many,x\n", encoding="utf-8")
     with pytest.raises(AssertionError, match="a label is none of CLASSES"):
         exec(compile(blocks[2], "quickstart.md", "exec"), names)
+    (folder / "shop.csv").write_text(lines[0].replace(",", ";") + "\n1;2;south;1;x\n", "utf-8")
+    with pytest.raises(AssertionError, match=r"has no column \{.*, but \['basket;years;region"):
+        exec(compile(blocks[2], "quickstart.md", "exec"), names)

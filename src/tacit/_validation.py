@@ -93,6 +93,24 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
+def check_delta(delta: float, records: int, unit: str) -> float:
+    """Refuses a δ under which whole records may be published.
+
+    Publishing each record with chance δ is (0, δ)-private: with δ ≥ 1/n that is a record or more on
+    average (Dwork and Roth 2014, section 2.3).
+
+    >>> check_delta(1e-5, 60_000, "example")
+    1e-05
+    """
+    number = open_probability("delta", delta)
+    if number * records >= 1.0:
+        raise InvalidArgument(
+            f"delta must be below 1/{records} for {records} {unit}s, got {delta!r}: publishing one "
+            f"of them outright would keep a δ that large; take {0.1 / records:.1g} or less"
+        )
+    return number
+
+
 def unit_of_privacy(value: str) -> str:
     """Returns ``value`` if it is one of those whom a guarantee can protect.
 

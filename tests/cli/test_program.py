@@ -107,6 +107,12 @@ def test_the_list_of_commands_has_whole_sentences(
     lines = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
     assert len(lines) == len(COMMANDS)
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+    for group, count in (("ledger", 7), ("data", 3), ("prior", 2)):
+        assert main([group, "--help"]) == 0
+        said = capsys.readouterr().out.partition("Commands:\n")[2].partition("\n\n")[0]
+        lines = said.splitlines()
+        assert len(lines) == count
+        assert all(line.endswith(".") and not line.endswith("...") for line in lines)
 
 
 def test_a_command_that_is_misspelt_is_answered_with_the_nearest(

@@ -37,14 +37,28 @@ def test_the_report_is_written_and_named(run, capsys):
     assert main(["report", str(run)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    first, second, proved, checked, claimed, last = out.splitlines()
+    first, second, *found, last = out.splitlines()
+    heads = [at for at, line in enumerate(found) if not line.startswith("  ")]
+    proved, checked, claimed = (
+        found[at:end] for at, end in zip(heads, [*heads[1:], None], strict=True)
+    )
     assert first.startswith("digits: ")
     assert "differentially private with ε = 3 and δ = 1e-5 for every single example" in second
-    assert proved.startswith("Proved: the event's ε is at most 3 at δ = 1e-5 under add-remove; ")
-    assert "the event is that of 2 steps of the plan, and covers the 2 taken" in proved
-    assert checked == "Checked: model.safetensors is the file of the statement."
-    assert claimed.startswith("Claimed: the run sampled, clipped and added noise as the plan says")
-    assert "not signed" in claimed
+    assert proved[:2] == [
+        "Proved (computed again here, from the event in the statement):",
+        "  ε: the event's ε is at most 3 at δ = 1e-5 under add-remove",
+    ]
+    assert "  event: the event is that of 2 steps of the plan, and covers the 2 taken" in proved
+    assert checked == [
+        "Checked (compared with the file or the ledger itself):",
+        "  model.safetensors: model.safetensors is the file of the statement",
+    ]
+    assert claimed[0].startswith("Claimed (the word of whoever wrote the statement")
+    assert claimed[1].startswith(
+        "  plan: the run sampled, clipped and added noise as the plan says"
+    )
+    assert "  signature: not signed" in claimed
+    assert "  data, settings, software: the recipe is digits, and the data are digits" in claimed
     assert last == f"The report is at {run / 'report.html'}"
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "<svg" in (run / "report.html").read_text(encoding="utf-8")

@@ -691,3 +691,82 @@ def test_bad_searches_are_one_line(
     line = refuse(["digits", "--search", str(file), "--out", str(tmp_path / "run")], capsys)
     assert words in line
     assert not (tmp_path / "run").exists()
+
+
+# ---- a model and data of one's own that cannot be trained
+
+OWN = """
+import torch, tacit
+
+def prepared(width=4, rows=None):
+    x = torch.randn(200, 4)
+    data = rows or torch.utils.data.TensorDataset(x, (x[:, 0] > 0).long())
+    model = torch.nn.Linear(width, 2)
+    plan = tacit.Plan.for_budget(
+        epsilon=3, delta=1e-4, examples=200, lot_size=20, epochs=1, clip=1.0
+    )
+    return tacit.Prepared(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), plan=plan, dataset=data
+    )
+
+class Rows:
+    def __len__(self):
+        return 200
+
+    def __getitem__(self, at):
+        raise KeyError("age")
+
+def wide():
+    return prepared(5)
+
+def unread():
+    return prepared(rows=Rows())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wide", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4 and 5x2)"),
+        ("unread", "KeyError: 'age' (line 20 of "),
+    ],
+)
+def test_what_a_users_own_model_raises_is_answered_by_one_line(
+    name: str,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    assert main(["train", "--model", f"{file}:{name}", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"tacit: --model {file}:{name} cannot be trained: {words}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_option_that_a_recipe_has_no_use_for_is_not_suggested_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "digits", "--model", "mine.py:f", "--out", str(out)]) == 2
+    assert main(["train", "digits", "--set", "epsilon=3", "--out", str(out)]) == 2
+    model, epsilon_ = capsys.readouterr().err.splitlines()[-2:]
+    assert model == (
+        "tacit: model is no setting of digits, whose settings are epochs, lot, clip, lr, averaged; "
+        "to train a model of your own, leave out the recipe"
+    )
+    assert epsilon_.startswith("tacit: epsilon is no setting of digits, whose settings are")
+    assert not out.exists()
+
+
+def test_a_learning_rate_of_nothing_spends_no_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, budget = tmp_path / "run", tmp_path / "budget.db"
+    line = ["train", "digits", "--lr", "0", "--out", str(out), "--ledger", str(budget)]
+    assert main(line) == 2
+    assert "lr of the optimizer must be above 0, got 0" in capsys.readouterr().err
+    assert not out.exists()
+    with Ledger(f"sqlite:///{budget}") as ledger:
+        assert ledger.budget("digits").spent().epsilon == 0

@@ -263,6 +263,7 @@ REFUSED = {
     "unknown data": (["knn", "--dataset", "mnits"], "did you mean 'mnist'?"),
     "unknown option": (["knn", "--epsilonn", "3"], "did you mean --epsilon?"),
     "unknown setting": (["pate", "--set", "treshold=3"], "did you mean --threshold?"),
+    "a δ that gives one away": (["knn", "--delta", "0.5"], "delta must be below 1/1000 for 1000"),
     "another method's setting": (["knn", "--teachers", "3"], "neither an option nor a setting"),
     "no value": (["knn", "--epsilon"], "requires an argument"),
     "contradiction": (["knn", "--queries", "5", "--set", "queries=6"], "contradict"),

@@ -355,6 +355,19 @@ def test_refusals_print_nothing_of_the_data():
         model.fit(rows, labels[:-1])
 
 
+def test_a_delta_under_which_one_may_be_published_is_refused(tmp_path):
+    rows, labels, norm = blobs(count=50)
+    budget = Ledger(f"sqlite:///{tmp_path}/budget.db").open("rows", 8.0, 0.5)
+    for delta, declared in ((0.5, None), (0.02, None), (0.001, 1000)):
+        model = LogisticRegression(
+            1.0, delta, data_norm=norm, classes=TWO, examples=declared, budget=budget
+        )
+        count = declared or 50
+        with pytest.raises(InvalidArgument, match=f"delta must be below 1/{count} for {count} "):
+            model.fit(rows, labels)
+    assert budget.spent().epsilon == 0.0
+
+
 def test_nothing_is_taken_from_the_data_that_should_be_given():
     rows, labels, _ = blobs()
     for kind in (LogisticRegression, HuberSvm):

@@ -117,6 +117,21 @@ def own(settings: dict[str, Any], **plan: Any) -> tacit.Prepared:
     )
 
 
+def test_what_cannot_be_trained_is_refused_before_the_search_is_charged(tmp_path: Path) -> None:
+    budget = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}").open("visits", 4.0, 1e-3)
+
+    def forgotten(settings: dict[str, Any]) -> Any:
+        own(settings)  # and no return
+
+    for prepare, words in ((forgotten, r"must return a tacit\.Prepared for .*, got a NoneType"),
+                           (own, "lr of the optimizer must be above 0, got 0")):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=words):
+            tacit.search(prepare, {"lr": [0.5, 0.0]}, epsilon=3, delta=1e-3, runs=2, budget=budget)
+    assert budget.spent().epsilon == 0
+    with pytest.raises(InvalidArgument, match="lr must be a positive finite number, got 0"):
+        search_from({"candidates": {"lr": [1.0, 0.0]}}, small.Settings())
+
+
 def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path) -> None:
     ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
     budget = ledger.open("visits", epsilon=4, delta=1e-3)

@@ -100,7 +100,25 @@ def test_elsewhere_needs_keys_and_tls(
                  "cannot be read", "must be a folder", "no ledger", "0 to 65535"):  # fmt: skip
         assert part in said.err, part
     assert "tacit-key-" in said.out
+    assert main(["serve", "--keys", "keys.json/more.json", "--add-key", "bo:viewer"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("tacit: --keys keys.json/more.json cannot be written: ")
+    assert said.out == ""
     assert not (tmp_path / "nowhere.db").exists()
+
+
+def test_a_certificate_that_cannot_be_used_is_refused_before_a_link_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.pem").write_text("no certificate")
+    for pair in (("none.pem", "text.pem"), ("text.pem", "none.pem"), ("text.pem", "text.pem")):
+        assert main(["serve", "--port", "0", "--certificate", *pair]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith(f"tacit: --certificate {' '.join(pair)} cannot be used: ")
+        assert said.err.count("\n") == 1
+        assert ("there is no file none.pem" in said.err) == ("none.pem" in pair)
 
 
 def test_an_approval_lasts_as_long_as_the_command_says(

@@ -489,3 +489,103 @@ def test_every_epsilon_counts_what_else_was_released() -> None:
         epsilon(Composed(other, plan().event_after(steps)), DELTA) for steps in (10, 20, 30)
     ]
     assert told == [record.epsilon for record in done.history] == pytest.approx(expected)
+
+
+# ---- what a newcomer passes, refused before anything is charged
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.CrossEntropyLoss(), "got CrossEntropyLoss, which is given outputs and labels"),
+        (nn.MSELoss(reduction="none"), "got MSELoss, which is given outputs and labels"),
+        (nn.functional.cross_entropy, "got cross_entropy, which is given outputs and labels"),
+        (losses.bce_with_logits, "got bce_with_logits, which is given outputs and labels"),
+        ("mse", "got 'mse'; leave it out for the cross entropy"),
+    ],
+)
+def test_a_loss_of_outputs_and_labels_is_refused_with_the_way_to_write_it(
+    loss: Any, words: str
+) -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="loss must be a function of model and batch") as said:
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA, loss=loss)
+    assert words in str(said.value)
+
+
+def test_a_loss_that_torch_cannot_compute_is_refused_in_torchs_words() -> None:
+    model = network()
+    with pytest.raises(TypeError, match="must be Tensor, not Sequential"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            loss=lambda out, labels: nn.functional.cross_entropy(out, labels) * 2)  # fmt: skip
+
+
+def test_a_learning_rate_that_teaches_nothing_is_refused() -> None:
+    model = network()
+    for rate, words in ((0.0, "lr of the optimizer must be above 0, got 0"),
+                        (float("nan"), "lr of the optimizer must be a finite number")):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=words):
+            fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model, rate), delta=DELTA)
+    still = sgd(model, 0.0)
+    flat = torch.optim.lr_scheduler.LambdaLR(still, lambda step: 1.0 + step)
+    with pytest.raises(InvalidArgument, match="must be above 0"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=still, delta=DELTA, scheduler=flat)
+    optimizer = sgd(model)
+    warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step > 0))
+    assert optimizer.param_groups[0]["lr"] == 0.0
+    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=optimizer, delta=DELTA, scheduler=warm)
+
+
+class Wrapped(nn.Module):
+    """Gives its scores as a part of something, as many models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.inner(x)}
+
+
+def test_outputs_and_labels_that_the_usual_loss_cannot_take_are_named() -> None:
+    model = Wrapped()
+    with pytest.raises(InvalidArgument, match="loss must be given for a model whose output is no "):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA)
+    with pytest.raises(InvalidArgument, match="correct must be given for a model whose output is"):
+        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model), delta=DELTA,
+            loss=lambda m, b: losses.cross_entropy(m(b[0])["logits"], b[1]),
+            held_out=blobs(9, 2))  # fmt: skip
+    plain, named = network(), [(x, "yes") for x, _ in blobs(EXAMPLES, 1)]
+    with pytest.raises(
+        InvalidArgument, match=r"labels must be numbers of classes \(0, 1, …\), got"
+    ):
+        fit(plain, named, plan(), optimizer=sgd(plain), delta=DELTA)  # type: ignore[arg-type]
+
+
+def test_settings_of_another_kind_are_named() -> None:
+    model = network()
+    rates = torch.optim.lr_scheduler.StepLR(sgd(model), 5)
+    given = Prepared(model=model, optimizer=sgd(model), plan=plan(), dataset=blobs(EXAMPLES, 1))
+    with pytest.raises(InvalidArgument, match=r"schedule must be a tacit\.Schedule, got a StepLR"):
+        carry_out(dataclasses.replace(given, schedule=rates), delta=DELTA)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"metrics\['auc'\] must be a function of model and"):
+        carry_out(dataclasses.replace(given, held_out=blobs(9, 2), metrics={"auc": 3}), delta=DELTA)  # type: ignore[dict-item]
+
+
+def test_inputs_of_another_precision_are_named() -> None:
+    data = blobs(EXAMPLES, 1)
+    for model, x in ((network(), data.tensors[0].double()), (network().half(), data.tensors[0])):
+        rows = TensorDataset(x, data.tensors[1])
+        with pytest.raises(
+            InvalidArgument, match=r"inputs must be of the model's type, torch\.float"
+        ):
+            fit(model, rows, plan(), optimizer=sgd(model), delta=DELTA)
+    model = network()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):  # not of its type
+        fit(model, TensorDataset(torch.zeros(EXAMPLES, 4), data.tensors[1]), plan(),
+            optimizer=sgd(model), delta=DELTA)  # fmt: skip
+
+
+def test_an_optimizer_of_another_model_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="the optimizer holds no parameter of this model"):
+        fit(network(), blobs(EXAMPLES, 1), plan(), optimizer=sgd(network()), delta=DELTA)

@@ -363,6 +363,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "generator": ((x for x in data()), "map-style"),
     "unsized": (Unsized(), "map-style"),
     "tuple of tensors": ((torch.zeros(EXAMPLES, 4), torch.zeros(EXAMPLES)), "TensorDataset"),
+    "tuple of arrays": ((torch.zeros(EXAMPLES, 4).numpy(), [0] * EXAMPLES), "TensorDataset"),
+    "file name": ("x" * EXAMPLES, "dataset is a str, which has no row 0"),
+    "columns": ({str(at): at for at in range(EXAMPLES)}, "dataset is a dict, which has no row 0"),
     "shorter": (data(EXAMPLES - 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES - 1}"),
     "longer": (data(EXAMPLES + 1), f"examples={EXAMPLES}, but the data set has {EXAMPLES + 1}"),
 }

@@ -189,14 +189,16 @@ def _say_how_to_go_on(request: AuditRequest) -> None:
 
 def _of_run(request: AuditRequest, command: Sequence[str], progress: bool | None) -> Audited:
     """The model of a finished run; of one's own model, put together by the user's function."""
-    from tacit.cli.user_code import UserRun, function_of
+    from tacit.cli.user_code import UserRun, at_work, function_of
     from tacit.recipes.auditing import audit_run
 
-    return audit_run(
-        request.subject, attack=_attack_of(request), records=request.records, data=request.data,
-        seed=request.seed, execution=_execution_of(request, command, progress),
-        prepare=None if request.model is None else UserRun(function_of(request.model)),
-    )  # fmt: skip
+    with at_work(request.model):
+        return audit_run(
+            request.subject, attack=_attack_of(request), records=request.records,
+            data=request.data, seed=request.seed,
+            execution=_execution_of(request, command, progress),
+            prepare=None if request.model is None else UserRun(function_of(request.model)),
+        )  # fmt: skip
 
 
 def _attack_of(request: AuditRequest) -> AttackChoice:

@@ -41,7 +41,9 @@ def listed_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text.assemble(("A run: ", "bold"), "tacit audit DIR, the folder of a finished run")
     yield Text.assemble(("A recipe: ", "bold"), ", ".join(found["recipes"]))
     yield Text.assemble(("The engine: ", "bold"), "tacit audit engine [--model FILE:function]")
-    yield Text.assemble(("mechanism ", "bold"), ", ".join(found["mechanisms"]))
+    yield Text.assemble(
+        ("A mechanism: ", "bold"), "tacit audit mechanism NAME: ", ", ".join(found["mechanisms"])
+    )
     for head, name in (("experiment", "experiments"), ("attack", "attacks")):
         table = Table(box=SIMPLE_HEAD)
         table.add_column(head, no_wrap=True)

@@ -71,7 +71,7 @@ def data(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@data.command("list")
+@data.command("list", short_help="All sets, where they lie, their size and licence.")
 @_common
 def list_(folder: str | None, as_json: bool) -> None:
     """All sets: what they are, where they were found, their size and licence."""
@@ -88,7 +88,7 @@ def list_(folder: str | None, as_json: bool) -> None:
     _tell(plain, sets_page(where, found), as_json=as_json)
 
 
-@data.command()
+@data.command(short_help="Downloads sets and checks them.")
 @click.argument("names", metavar="NAME...", nargs=-1)
 @_common
 def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
@@ -106,7 +106,7 @@ def get(names: tuple[str, ...], folder: str | None, as_json: bool) -> None:
     _tell(plain, got_page(found), as_json=as_json)
 
 
-@data.command()
+@data.command(short_help="Compares files with the published checksums.")
 @click.argument("name", required=False)
 @_common
 @click.pass_context

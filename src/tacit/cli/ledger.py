@@ -133,7 +133,7 @@ def ledger(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@ledger.command("open")
+@ledger.command("open", short_help="Makes a budget, and the ledger if there is none.")
 @click.argument("name")
 @click.option(
     "--epsilon",
@@ -194,7 +194,7 @@ def open_(
     _tell(heading | {"made": made, "budget": found.as_dict()}, page, as_json=as_json)
 
 
-@ledger.command()
+@ledger.command(short_help="Ends an unfinished reservation.")
 @click.argument("name")
 @click.argument("number", type=OptionType("number", options.whole, UNFINISHED))
 @_common
@@ -223,7 +223,7 @@ def close(name: str, number: int, where: LedgerPlace, as_json: bool) -> None:
     _tell(heading | plain, page, as_json=as_json)
 
 
-@ledger.command("list")
+@ledger.command("list", short_help="All budgets, and what is left of each.")
 @_common
 def list_(where: LedgerPlace, as_json: bool) -> None:
     """All budgets: their limits, what is left, unfinished reservations and requests."""
@@ -258,7 +258,7 @@ def list_(where: LedgerPlace, as_json: bool) -> None:
     _tell(heading | plain, page, as_json=as_json)
 
 
-@ledger.command()
+@ledger.command(short_help="One budget: its reservations and its figures.")
 @click.argument("name")
 @click.option("--plot", metavar="FILE", help="Draw the burn-down, as .png or .svg.")
 @_common
@@ -284,7 +284,7 @@ def show(
         say(f"The picture is at {picture}")
 
 
-@ledger.command()
+@ledger.command(short_help="All entries, or those of one budget.")
 @click.argument("name", required=False)
 @click.option(
     "--last",
@@ -309,7 +309,7 @@ def history(
     _tell(heading | {"entries": [_plain(one) for one in entries]}, page, as_json=as_json)
 
 
-@ledger.command()
+@ledger.command(short_help="Checks the whole ledger.")
 @click.option("--accept", is_flag=True, help="Adopt a ledger whose anchor is missing or ahead.")
 @click.option(
     "--reason", metavar="TEXT", help="Why it is adopted; recorded in the ledger for good."
@@ -339,7 +339,7 @@ def verify(
         context.exit(UNSOUND)
 
 
-@ledger.command()
+@ledger.command(short_help="Writes all entries to a file, as JSON lines.")
 @click.argument("file")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @click.option(

@@ -338,9 +338,10 @@ def _run(setting: AccountedRun) -> Text:
     rate = f"rate {compact(setting.rate)}"
     if setting.examples is not None and setting.lot is not None:
         rate = f"{setting.examples:,} examples in lots of {setting.lot:,} ({rate})"
+    steps = "1 step" if setting.steps == 1 else f"{setting.steps:,} steps"
     return Text.assemble(
         ("Plan: ", "bold"),
-        f"{rate}, {setting.steps:,} steps ({compact(setting.epochs)} epochs), "
+        f"{rate}, {steps} ({compact(setting.epochs)} epochs), "
         f"σ = {rounded_up(setting.sigma, 8)}; neighbours: {NEIGHBOURS[setting.adjacency]}.",
     )
 

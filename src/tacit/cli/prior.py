@@ -37,7 +37,7 @@ def prior(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@prior.command()
+@prior.command(short_help="Makes a prior, in minutes of a GPU.")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path),
               help="Where to; by default in the cache, where tacit train finds it.")  # fmt: skip
 @click.option("--device", metavar="NAME", default=DEVICE, show_default=True,
@@ -75,7 +75,7 @@ def build(
         say(f"{done}\nSHA-256 {priors.read(done).sha256}")
 
 
-@prior.command()
+@prior.command(short_help="The SHA-256 of a prior, and its settings.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def show(file: Path, as_json: bool) -> None:

@@ -176,11 +176,12 @@ def _careful(warnings: tuple[str, ...]) -> Iterator[str]:
 
 
 def _standings(summary: RunSummary) -> Iterator[str]:
-    """What is proved, checked and claimed, a line each."""
+    """What is proved, checked and claimed, a line for each finding."""
     from tacit.statement.evidence import MEANINGS
 
     findings = summary.files.evidence.findings
-    for standing in MEANINGS:
-        found = [one.what for one in findings if one.standing == standing]
+    for standing, meaning in MEANINGS.items():
+        found = [f"  {one.subject}: {one.what}" for one in findings if one.standing == standing]
         if found:
-            yield f"{standing.capitalize()}: {'; '.join(found)}."
+            yield f"{standing.capitalize()} ({meaning}):"
+            yield from found

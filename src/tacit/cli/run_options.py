@@ -238,6 +238,9 @@ def _pair(text: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
+_OWN_MODEL: Final = "; to train a model of your own, leave out the recipe"
+
+
 def known_settings(
     recipe: str, settings: Any, given: Mapping[str, str], options: Sequence[str]
 ) -> Mapping[str, str]:
@@ -248,6 +251,11 @@ def known_settings(
     for name in given:
         if name not in there:
             shown = name.replace("_", "-")
+            if shown in options:
+                own = _OWN_MODEL if shown == "model" else ""
+                raise Refusal(
+                    f"{shown} is no setting of {recipe}, whose settings are {', '.join(there)}{own}"
+                )
             close = get_close_matches(shown, [*there, *options], 1)
             meant = f"did you mean --{close[0]}? " if close else ""
             raise Refusal(

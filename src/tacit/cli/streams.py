@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import sys
+import unicodedata
 from io import TextIOWrapper
 from typing import TextIO
 
 from tacit._validation import printable
 
-_SPELLED = {"ε": "epsilon", "δ": "delta", "σ": "sigma", "é": "e"}
+_SPELLED = {"ε": "epsilon", "δ": "delta", "σ": "sigma", "μ": "mu", "×": "x", "…": "..."}
 _SPELLED |= {"≤": "<=", "≈": "~", "–": "-", "─": "-", "█": "#", "•": "*"}
 _HANDLER = "tacit-spelled"
 
@@ -51,4 +52,10 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = error.object[error.start : error.end]
-    return "".join(_SPELLED.get(letter, "?") for letter in missing), error.end
+    return "".join(_SPELLED.get(letter) or _bare(letter) for letter in missing), error.end
+
+
+def _bare(letter: str) -> str:
+    """The letter without its accents: e for è. A raised digit stays unknown: 10⁸ is not 108."""
+    parts = unicodedata.normalize("NFKD", letter)
+    return "".join(one for one in parts if one.isascii() and one.isalpha()) or "?"

@@ -435,13 +435,15 @@ def _carry_out(
 
 
 def _carry_out_own(request: TrainRequest, stop: Interruption, progress: bool | None) -> None:
-    from tacit.cli.user_code import UserRun, function_of
+    from tacit.cli.user_code import UserRun, at_work, function_of
     from tacit.runs.fit import fit_in_folder
 
     prepared = UserRun(function_of(request.model or ""))()
     plan, delta = prepared.plan, prepared.plan.delta_or(None)
     epsilon = plan.epsilon(delta) if plan.made_for is None else plan.made_for[0]
-    fit_in_folder(prepared, _place(request, stop, progress, limits=(epsilon, delta)))
+    place = _place(request, stop, progress, limits=(epsilon, delta))
+    with at_work(request.model):
+        fit_in_folder(prepared, place)
 
 
 def _place(

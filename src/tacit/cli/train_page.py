@@ -16,7 +16,7 @@ from tacit._numbers import compact
 from tacit.statement import Statement, rounded_up
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -49,13 +49,25 @@ def _anchor(anchor: Anchor) -> dict[str, Any]:
 def recipes_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
     """The recipes as a table."""
     table = Table(box=SIMPLE_HEAD)
-    for name in ("recipe", "data", "published (% at ε)", "what it does"):
+    for name in ("recipe", "data", "published at best (% at ε)", "what it does"):
         table.add_column(name, no_wrap=name == "recipe")
     for one in found:
-        anchors = ", ".join(f"{a['accuracy']:g} at {a['epsilon']:g}" for a in one["anchors"])
-        table.add_row(one["name"], one["data"], anchors or "–", one["summary"])
+        table.add_row(one["name"], one["data"], best_published(one["anchors"]), one["summary"])
     yield table
     yield "Run one: tacit train RECIPE --epsilon 3. Its settings: tacit train RECIPE --settings."
+
+
+def best_published(anchors: Sequence[Mapping[str, Any]]) -> str:
+    """The best accuracy that was published at each ε.
+
+    >>> best_published([{"epsilon": 3, "accuracy": 67.0}, {"epsilon": 2, "accuracy": 60.5},
+    ...                 {"epsilon": 3, "accuracy": 69.3}])
+    '60.5 at 2, 69.3 at 3'
+    """
+    best: dict[float, float] = {}
+    for one in sorted(anchors, key=lambda one: (one["epsilon"], one["accuracy"])):
+        best[one["epsilon"]] = one["accuracy"]
+    return ", ".join(f"{right:g} at {epsilon:g}" for epsilon, right in best.items()) or "–"
 
 
 def settings(name: str, summary: str, epsilon: float, chosen: Any, tuning: str) -> dict[str, Any]:

@@ -221,16 +221,17 @@ def _methods_page(found: list[dict[str, Any]]) -> Iterator[RenderableType]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from tacit.cli.train_page import best_published
+
     table = Table(box=SIMPLE_HEAD)
-    for name in ("method", "data", "published (% at ε)", "what it does"):
+    for name in ("method", "data", "published at best (% at ε)", "what it does"):
         table.add_column(name, no_wrap=name == "method")
     shown: set[str] = set()
     for one in found:
-        anchors = ", ".join(f"{a['accuracy']:g} at {a['epsilon']:g}" for a in one["anchors"])
         first = one["method"] not in shown
         shown.add(one["method"])
         table.add_row(
-            one["method"] if first else "", one["dataset"], anchors or "–",
+            one["method"] if first else "", one["dataset"], best_published(one["anchors"]),
             one["summary"] if first else "",
         )  # fmt: skip
     yield table

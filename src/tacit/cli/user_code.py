@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+import click
+
 from tacit.cli.options import Refusal
+from tacit.errors import TacitError
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    from collections.abc import Iterator
+    from types import ModuleType, TracebackType
 
     from tacit.training.fit import Prepared
 
@@ -56,6 +61,39 @@ class UserRun:
                 f"--model {self.function} must return a tacit.Prepared, got {type(found).__name__}"
             )
         return found
+
+
+@contextmanager
+def at_work(text: str | None) -> Iterator[None]:
+    """While what ``--model`` prepared is trained: whatever it raises is answered by one line.
+
+    Model, loss and data are the user's, and may fail in any way: a batch of another shape, a row
+    that cannot be read. The line names the user's own line, if one of them was at work.
+    """
+    try:
+        yield
+    except (TacitError, click.ClickException, BrokenPipeError):
+        raise
+    except Exception as error:
+        if text is None:
+            raise
+        function = function_of(text)
+        line = _line_of(function.path, error.__traceback__)
+        where = "" if line is None else f" (line {line} of {function.path})"
+        raise Refusal(
+            f"--model {text} cannot be trained: {type(error).__name__}: {error}{where}; calling "
+            "tacit.fit in Python with the same shows where"
+        ) from error
+
+
+def _line_of(path: Path, traceback: TracebackType | None) -> int | None:
+    """The innermost line of the file that was being run."""
+    found = None
+    while traceback is not None:
+        if Path(traceback.tb_frame.f_code.co_filename) in (path, path.absolute()):
+            found = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
 
 
 def function_of(text: str) -> UserFunction:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 from scipy.special import expit, softmax
 
-from tacit._validation import whole
+from tacit._validation import check_delta, whole
 from tacit.convex.losses import HuberHinge, Logistic, SimplexHinge, Softmax, Squared
 from tacit.convex.methods import DataScaling, Learned, MethodSettings, learn, public_number, stated
 from tacit.convex.problem import ConvexTask
@@ -75,6 +75,8 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             sample_rate=self.sample_rate,
         )
         rows, targets = self._filled(scaling.rows(data) * counted[:, None], targets)
+        if self.delta != 0.0:
+            check_delta(self.delta, rows.shape[0], "example")
         task = ConvexTask(
             examples=rows.shape[0],
             features=rows.shape[1],

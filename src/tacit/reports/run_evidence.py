@@ -220,8 +220,9 @@ def _signer(statement: Statement) -> Assessed:
 
 def _of_record(record: RunRecord) -> Iterator[Assessed]:
     """What the run's record adds, none of which the statement covers."""
-    yield Assessed("accuracy", "claimed", "it is that of the model on the held-out data",
+    yield Assessed("accuracy", "claimed", "this model comes to it on the held-out data",
                   "the data are not here")  # fmt: skip
+    what = "the model is of the class" if record.kind == "own" else "the recipe is"
     yield Assessed("data, settings, software", "claimed",
-                  f"the run was {record.recipe} on {record.data['name']}",
+                  f"{what} {record.recipe}, and the data are {record.data['name']}",
                   "run.json says so, and nothing proves it")  # fmt: skip

@@ -34,8 +34,8 @@ def report(summary: RunSummary, *, drawn: bool = True) -> RunReport:
     """The report; without drawings it says so."""
     record = summary.files.record
     sections = (
-        Section("What is proved, and what is only claimed", tuple(_evidence(summary))),
         Section("What this means for one person", tuple(_meaning(summary))),
+        Section("What is proved, and what is only claimed", tuple(_evidence(summary))),
         Section("Accuracy against ε over the run", tuple(_accuracy(summary, drawn))),
         Section("The privacy curve", tuple(_curve(summary, drawn))),
         Section("What an attacker can reach", tuple(_attack(summary, drawn))),
@@ -96,7 +96,8 @@ def _evidence(summary: RunSummary) -> Iterator[Block]:
     """Every finding, the proved ones first."""
     yield Paragraph(
         "A reader need not believe what is proved or checked. What is claimed is the word of "
-        "whoever wrote the files."
+        "whoever wrote the files. The event is all that the training released of the data, as the "
+        "accountant counts it: what was sampled, and under how much noise."
     )
     for standing, meaning in MEANINGS.items():
         found = [one for one in summary.files.evidence.findings if one.standing == standing]
@@ -160,6 +161,8 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
         yield Paragraph(words.utility(statement))
         return
     most, _ = factors(statement.epsilon)
+    if holds(summary):
+        yield Paragraph(_plainly(summary))
     yield Paragraph(
         f"Take one {statement.unit} of the training data, and anything that anybody may conclude "
         "or do once they have this model. Compare with the same training on data in which "
@@ -173,6 +176,24 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
             "The guarantee is for one example. A person who is in the data with several of them is "
             "protected less: k examples together have at most k times this ε, at a larger δ."
         )
+
+
+def _plainly(summary: RunSummary) -> str:
+    """For a reader who has never heard of ε."""
+    unit, (false, true) = summary.statement.unit, summary.figures.attack[0]
+    among = round(1.0 / false)
+    return (
+        f"In plain words: the part of each {unit} in this model is hidden up to a limit, and ε "
+        f"says which. Say that someone has the model and knows all other data, and wrongly names 1 "
+        f"of {among:,} that were not in the data: then they find at most {_found(true, among)} of "
+        f"{among:,} that were, where blind guessing finds 1. What the data say about everybody is "
+        "not hidden: if smokers fall ill more often, the model may say so of any smoker, in the "
+        "data or not."
+    )
+
+
+def _found(true: float, among: int) -> str:
+    return f"{min(float(at_most(true * among, 3)), float(among)):.3g}"
 
 
 def _accuracy(summary: RunSummary, drawn: bool) -> Iterator[Block]:
@@ -285,10 +306,9 @@ def _attack(summary: RunSummary, drawn: bool) -> Iterator[Block]:
 def _odds(summary: RunSummary) -> Iterator[str]:
     for false, true in summary.figures.attack:
         among = round(1.0 / false)
-        found = min(float(at_most(true * among, 3)), float(among))
         yield (
-            f"an attacker who guesses with 1 false alarm in {among:,} finds at most {found:.3g} of "
-            f"{among:,} that were in the data (guessing blindly: 1);"
+            f"an attacker who guesses with 1 false alarm in {among:,} finds at most "
+            f"{_found(true, among)} of {among:,} that were in the data (guessing blindly: 1);"
         )
 
 

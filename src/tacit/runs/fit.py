@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from tacit._validation import check_delta
 from tacit.errors import InvalidArgument
 from tacit.runs import claims
 from tacit.runs.interruption import Interrupted, stoppable
@@ -17,7 +18,6 @@ from tacit.runs.recipe import Outline
 from tacit.runs.record import RunRecord
 from tacit.runs.run import Place, kept_run
 from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
-from tacit.training.plan import check_delta
 from tacit.training.preflight import check_roles
 
 if TYPE_CHECKING:
@@ -75,8 +75,9 @@ def fit(
         plan: The run, as in ``tacit.private``.
         dataset: The private data; ``plan.examples`` of them.
         budget: The budget that the plan is charged to, as in ``tacit.private``.
-        loss: ``loss(model, batch)``, one number per row, shape (rows,); ``tacit.losses`` has some.
-            Left out, a batch is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
+        loss: ``loss(model, batch)``, one number per row, shape (rows,), such as
+            ``lambda model, batch: tacit.losses.mse(model(batch[0]), batch[1])``. Left out, a batch
+            is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
         held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is

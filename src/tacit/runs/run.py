@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 
+from tacit._validation import check_delta
 from tacit.errors import InvalidArgument
 from tacit.runs import record as records
 from tacit.runs import results
@@ -67,6 +68,7 @@ class Place:
 
 def carried_out(recipe: Recipe, task: Task, place: Place) -> Trained:
     """Runs a recipe whose task is checked and whose data are loaded."""
+    check_delta(task.delta, len(task.data.train), "example")  # also where no plan asks for it
     terms = RunTerms(name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning)
     record = None
     if place.folder is not None:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from tacit import _files
-from tacit._validation import positive, probability
+from tacit._validation import check_delta, positive, probability
 from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
@@ -38,7 +38,7 @@ from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.distributed.world import launched
 from tacit.training.evaluation import accuracy
-from tacit.training.plan import check_delta
+from tacit.training.fit import Prepared, check_trainable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from tacit.runs.record import RunRecord
     from tacit.runs.run import Place
     from tacit.selection import Allowance, Winner
-    from tacit.training.fit import Prepared
     from tacit.training.plan import Plan
 
 ScoreName = Literal["held-out", "training"]
@@ -147,6 +146,8 @@ def _candidates(plain: Any, settings: Any) -> dict[str, tuple[Any, ...]]:
         if not isinstance(values, list) or not values:
             raise InvalidArgument(f"{name} must be a list of values to try, got {values!r}")
         found[name] = tuple(getattr(changed(settings, {name: one}), name) for one in values)
+        if name == "lr":  # a run that refuses its rate would end the search after it was charged
+            found[name] = tuple(positive("lr", one) for one in found[name])
     return found
 
 
@@ -248,6 +249,12 @@ def _common_plan(
     for values in product(*candidates.values()):
         chosen = dict(zip(candidates, values, strict=True))
         prepared = prepare(chosen)
+        if not isinstance(prepared, Prepared):
+            raise InvalidArgument(
+                f"prepare must return a tacit.Prepared for {chosen}, got a "
+                f"{type(prepared).__name__}"
+            )
+        check_trainable(prepared)
         if prepared.held_out is None:
             raise InvalidArgument(
                 "prepare must return held-out data, by which the best run is found, got None"
@@ -286,6 +293,7 @@ def _in_module(trained: Trained, prepared: Prepared) -> nn.Module:
 
 def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Trained:
     """Searches settings privately; the whole search is (ε, δ)-private, its winner is kept."""
+    check_delta(task.delta, len(task.data.train), "example")
     assert place.folder is not None
     record = records.of_recipe(
         recipe, task, command=place.command, search=search.as_dict(),

@@ -170,7 +170,13 @@ def add_key(path: Path, name: str, role: str) -> str:
     plain = {"keys": [{"name": one.name, "role": one.role, "sha256": one.sha256}
                       for one in (*keys, made)]}  # fmt: skip
     text = json.dumps(plain, indent=2, ensure_ascii=False)
-    _files.put(path, f"{text}\n".encode(), mode=_files.OWNER_ONLY)
+    try:
+        _files.put(path, f"{text}\n".encode(), mode=_files.OWNER_ONLY)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InvalidArgument(
+            f"--keys {path} cannot be written: {reason}; name a file in a folder of yours"
+        ) from None
     return secret
 
 

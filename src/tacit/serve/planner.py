@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from urllib.parse import urlencode
 
 from tacit._numbers import at_most, compact, nearest, per_hundred, rounded_down
-from tacit._validation import one_line
+from tacit._validation import check_delta, one_line
 from tacit.errors import InvalidArgument, TacitError
 from tacit.serve.charts import Axis, Line, graph
 
@@ -162,7 +162,7 @@ def plan_of(form: PlanForm) -> Plan:
     Raises:
         InvalidArgument: with one line that names the field.
     """
-    from tacit.training.plan import Plan, check_delta  # noqa: PLC0415 - SciPy comes with it
+    from tacit.training.plan import Plan  # noqa: PLC0415 - SciPy comes with it
 
     sampling, lot = _sampling(form)
     shape: dict[str, Any] = {

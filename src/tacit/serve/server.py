@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import socket
+import ssl
 import threading
 import time
 from dataclasses import dataclass
@@ -69,6 +70,22 @@ class Setting:
                 f"--host {self.host} needs --certificate: keys would pass the network in the "
                 "clear; or bind to 127.0.0.1 behind a proxy that speaks TLS, with --name"
             )
+        if self.certificate is not None:
+            _check_certificate(*self.certificate)
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    """Refuses what TLS cannot speak with, before a link is printed."""
+    try:
+        # Without a password of ours OpenSSL would ask the terminal for the key's.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, lambda: "")
+    except (OSError, ValueError) as error:
+        missing = [str(one) for one in (certificate, key) if not one.is_file()]
+        reason = f"there is no file {missing[0]}" if missing else str(error)
+        raise InvalidArgument(
+            f"--certificate {certificate} {key} cannot be used: {reason}; name a certificate and "
+            "its own key, both in PEM and the key without a password"
+        ) from None
 
 
 @final

@@ -55,7 +55,7 @@ def findings(statement: Statement) -> Iterator[Assessed]:
     yield Assessed(
         "whom it protects",
         "claimed",
-        f"what counts as one {statement.unit} in the data is what a reader takes for one",
+        f"one {statement.unit} of the data is what a reader would call one {statement.unit}",
         "the data are not here",
     )
     for one in statement.preprocessing:

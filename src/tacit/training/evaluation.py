@@ -33,14 +33,12 @@ _HELD_OUT_BATCH = 1024
 
 def default_loss(model: nn.Module, batch: Any) -> torch.Tensor:
     """The cross entropy of ``model(x)`` for a batch ``(x, y)``."""
-    x, y = _pair(batch, "loss")
-    return losses.cross_entropy(model(x), y)
+    return losses.cross_entropy(*_scored(model, batch, "loss"))
 
 
 def default_correct(model: nn.Module, batch: Any) -> torch.Tensor:
     """Where ``model(x)`` is largest at ``y``, for a batch ``(x, y)``."""
-    x, y = _pair(batch, "correct")
-    scores = model(x)
+    scores, y = _scored(model, batch, "correct")
     if not _are_classes(scores, y):
         raise InvalidArgument(
             "correct must be given with held_out for a model that does not score classes: its "
@@ -87,6 +85,10 @@ def measured(
     """
     found: dict[str, float | None] = {}
     for name, metric in metrics.items():
+        if not callable(metric):
+            raise InvalidArgument(
+                f"metrics[{name!r}] must be a function of model and batches, got {metric!r}"
+            )
         with _evaluating(model):
             value = metric(model, _batches(model, dataset, collate))
         try:
@@ -103,9 +105,7 @@ def scores_classes(model: nn.Module, dataset: Dataset[Any], collate: Collate | N
     """Whether ``default_correct`` can judge: by two examples."""
     with _evaluating(model):
         batch = next(iter(_batches(model, _few(dataset), collate)))
-        if not _is_pair(batch):
-            return False
-        return _are_classes(model(batch[0]), batch[1])
+        return _is_pair(batch) and _are_classes(model(batch[0]), batch[1])
 
 
 def check_judge(
@@ -172,13 +172,48 @@ def _pair(batch: Any, argument: str) -> tuple[Any, Any]:
     return batch[0], batch[1]
 
 
+def _scored(model: nn.Module, batch: Any, argument: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the model makes of x, and y, where both are tensors."""
+    x, y = _pair(batch, argument)
+    if not isinstance(y, torch.Tensor):
+        raise InvalidArgument(
+            f"labels must be numbers of classes (0, 1, …), got a {type(y).__name__} for a batch of "
+            f"them; number the classes in the data set, or pass {argument}=f, for f(model, batch)"
+        )
+    try:
+        scores = model(x)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        _check_types(model, x, error)
+        raise
+    if not isinstance(scores, torch.Tensor):
+        raise InvalidArgument(
+            f"{argument} must be given for a model whose output is no tensor, got a "
+            f"{type(scores).__name__}: pass {argument}=f, for f(model, batch)"
+        )
+    return scores, y
+
+
+def _check_types(model: nn.Module, x: Any, error: RuntimeError) -> None:
+    """Names the likely reason for an error: numbers of NumPy or pandas are of double precision."""
+    kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    if isinstance(x, torch.Tensor) and x.is_floating_point() and kinds and x.dtype not in kinds:
+        own = " and ".join(sorted(map(str, kinds)))
+        raise InvalidArgument(
+            f"inputs must be of the model's type, {own}, got {x.dtype}, and the model answers: "
+            f"{error}; convert the data, as by x.float(), or the model"
+        ) from error
+
+
 def _is_pair(batch: Any) -> bool:
     return isinstance(batch, list | tuple) and len(batch) == 2
 
 
 def _are_classes(scores: Any, labels: Any) -> bool:
     """Whether there is a score for each class, and a class for each row."""
-    return scores.ndim == 2 and scores.shape[1] >= 2 and not labels.is_floating_point()
+    tensors = isinstance(scores, torch.Tensor) and isinstance(labels, torch.Tensor)
+    return tensors and scores.ndim == 2 and scores.shape[1] >= 2 and not labels.is_floating_point()
 
 
 def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None:

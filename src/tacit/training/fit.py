@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from tacit._validation import whole
+from tacit._validation import check_delta, whole
 from tacit.errors import InvalidArgument
 from tacit.statement import extended
 from tacit.training.evaluation import (
@@ -25,8 +25,7 @@ from tacit.training.evaluation import (
     measured,
     scores_classes,
 )
-from tacit.training.plan import check_delta
-from tacit.training.preflight import check_place, check_scheduler
+from tacit.training.preflight import check_loss, check_place, check_rates, check_scheduler
 from tacit.training.progress import EpochRecord, StepRecord, display
 from tacit.training.session import private
 
@@ -84,8 +83,9 @@ class Prepared:
         optimizer: Over the parameters that are to be trained; or several, which share them out.
         plan: The run, as in ``tacit.private``.
         dataset: The private data; ``plan.examples`` of them.
-        loss: ``loss(model, batch)``, one number per row, shape (rows,); ``tacit.losses`` has some.
-            Left out, a batch is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
+        loss: ``loss(model, batch)``, one number per row, shape (rows,), such as
+            ``lambda model, batch: tacit.losses.mse(model(batch[0]), batch[1])``. Left out, a batch
+            is ``(x, y)`` and the loss the cross entropy of ``model(x)``.
         held_out: Public or held-out data, on which accuracy is measured after every epoch. What is
             measured there is published, so none of it may be in ``dataset``.
         correct: ``correct(model, batch)``, true for each row that is right. Left out, a batch is
@@ -276,7 +276,7 @@ def with_unit(statement: Statement, in_words: str) -> Statement:
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
     schedule = prepared.schedule
-    check_scheduler(schedule.scheduler, _optimizers(prepared))
+    check_trainable(prepared)
     check_place("save", keeping.save)
     check_held_out(prepared.dataset, prepared.held_out)
     check_judge(
@@ -284,6 +284,19 @@ def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     )
     first = whole("average_from", schedule.average_from, at_least=0)
     return _Averaging(prepared.model, schedule.average, first)
+
+
+def check_trainable(prepared: Prepared) -> None:
+    """Refuses a loss, a schedule or a learning rate that cannot teach."""
+    schedule = prepared.schedule
+    if not isinstance(schedule, Schedule):
+        raise InvalidArgument(
+            f"schedule must be a tacit.Schedule, got a {type(schedule).__name__}; a scheduler of "
+            "PyTorch's goes into tacit.Schedule(scheduler=...)"
+        )
+    check_loss(prepared.loss)
+    check_scheduler(schedule.scheduler, _optimizers(prepared))
+    check_rates(_optimizers(prepared), schedule.scheduler)
 
 
 def _optimizers(prepared: Prepared) -> tuple[Optimizer, ...]:

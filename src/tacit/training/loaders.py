@@ -39,7 +39,8 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
     if type(dataset).__name__ == "DataFrame":
         raise InvalidArgument(
             "dataset is a DataFrame, whose dataset[i] is a column: make rows of it, such as "
-            "TensorDataset(torch.tensor(frame[columns].to_numpy()), torch.tensor(labels))"
+            "TensorDataset(torch.tensor(frame[columns].to_numpy(), dtype=torch.float32), "
+            "torch.tensor(labels))"
         )
     if isinstance(dataset, TorchSampler):
         raise InvalidArgument("dataset is a sampler; the plan's own sampler must draw the lots")
@@ -49,16 +50,25 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
             f"dataset must be map-style (len() and dataset[i]), got {type(dataset).__name__}: "
             "examples of a stream cannot be sampled independently"
         )
-    if isinstance(dataset, tuple) and any(isinstance(one, torch.Tensor) for one in dataset):
+    if isinstance(dataset, tuple) and any(
+        isinstance(one, torch.Tensor | np.ndarray) for one in dataset
+    ):
         raise InvalidArgument(
-            "dataset is a tuple of tensors, whose dataset[i] is a whole tensor: make rows of it "
-            "by TensorDataset(*tensors)"
+            "dataset is a tuple of tensors or arrays, whose dataset[i] is a whole one: make rows "
+            "of it by TensorDataset(*tensors)"
+        )
+    named = isinstance(dataset, Mapping) and 0 not in dataset
+    if named or isinstance(dataset, str | bytes):
+        raise InvalidArgument(
+            f"dataset is a {type(dataset).__name__}, which has no row 0: pass the rows themselves, "
+            "such as a TensorDataset of inputs and labels"
         )
     length = len(dataset)  # type: ignore[arg-type]
     if not counts_users and length != examples:
         raise InvalidArgument(
             f"the plan is for examples={examples}, but the data set has {length}; the number of "
-            "examples is public and part of the plan"
+            "examples is public and part of the plan: make it for the data, with "
+            "examples=len(dataset)"
         )
 
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
 from tacit._numbers import compact
-from tacit._validation import open_probability, positive, whole
+from tacit._validation import check_delta as check_delta  # noqa: PLC0414 - sessions have it from here
+from tacit._validation import positive, whole
 from tacit.accounting.events import (
     Adjacency,
     Composed,
@@ -395,24 +396,6 @@ class Plan:
 def _names() -> list[str]:
     """The fields that say what a plan releases, and how."""
     return [one.name for one in fields(Plan) if one.compare]
-
-
-def check_delta(delta: float, records: int, unit: str) -> float:
-    """Refuses a δ under which whole records may be published.
-
-    Publishing each record with chance δ is (0, δ)-private: with δ ≥ 1/n that is a record or more on
-    average (Dwork and Roth 2014, section 2.3).
-
-    >>> check_delta(1e-5, 60_000, "example")
-    1e-05
-    """
-    number = open_probability("delta", delta)
-    if number * records >= 1.0:
-        raise InvalidArgument(
-            f"delta must be below 1/{records} for {records} {unit}s, got {delta!r}: a δ that large "
-            f"allows to publish one of them; take {0.1 / records:.1g} or less"
-        )
-    return number
 
 
 def _lot_size(lot_size: float, examples: int) -> float:

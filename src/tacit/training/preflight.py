@@ -5,14 +5,16 @@ What needs the loop itself is rehearsed: see ``tacit.training.lot`` and ``verifi
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim import lr_scheduler
 
+from tacit import losses
 from tacit.errors import InvalidArgument, UnsupportedModel
 from tacit.training.plan import Plan
 
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _SECOND_ORDER = (torch.optim.LBFGS,)
+_OF_OUTPUTS = ("torch.nn.functional", "tacit.losses")
+_MULTIPLY = (
+    lr_scheduler.LambdaLR, lr_scheduler.StepLR, lr_scheduler.MultiStepLR, lr_scheduler.LinearLR,
+    lr_scheduler.ConstantLR, lr_scheduler.ExponentialLR, lr_scheduler.PolynomialLR,
+)  # fmt: skip
 _SPARSE = (torch.optim.SparseAdam,)
 
 
@@ -55,6 +62,12 @@ def private_parameters(
             if parameter.requires_grad:
                 held[id(parameter)] = parameter
     names: dict[str, nn.Parameter] = {}
+    trainable = [one for one in model.parameters() if one.requires_grad]
+    if held and trainable and not any(id(one) in held for one in trainable):
+        raise InvalidArgument(
+            "the optimizer holds no parameter of this model; make it of model.parameters(), after "
+            "the model was made, copied or changed"
+        )
     for name, parameter in model.named_parameters():
         if id(parameter) in held:
             names[name] = held.pop(id(parameter))
@@ -65,7 +78,10 @@ def private_parameters(
             )
     names.update({f"(outside the model) {at}": p for at, p in enumerate(held.values())})
     if not names:
-        raise InvalidArgument("the optimizers hold no trainable parameter; there is nothing to do")
+        raise InvalidArgument(
+            "the optimizer holds no trainable parameter, so that nothing would be learned; "
+            "unfreeze what is to be trained with requires_grad_(True)"
+        )
     _check_parameters(names)
     return names
 
@@ -155,7 +171,7 @@ def check_device(parameters: Mapping[str, Tensor]) -> None:
 def check_states(state: Mapping[str, object]) -> None:
     """Refuses schedules that follow a metric, which may be the private training loss."""
     for name, item in state.items():
-        if isinstance(item, ReduceLROnPlateau):
+        if isinstance(item, lr_scheduler.ReduceLROnPlateau):
             raise InvalidArgument(
                 f"{name} is a ReduceLROnPlateau, which follows a metric: the training loss is "
                 "secret, and a learning rate that follows it gives it away; use a schedule of the "
@@ -173,6 +189,41 @@ def check_scheduler(scheduler: object, optimizers: Sequence[Optimizer]) -> None:
         raise InvalidArgument(
             f"scheduler must be made for the optimizer that is passed, got a "
             f"{type(scheduler).__name__} of another one, which would change nothing"
+        )
+
+
+def check_rates(optimizers: Sequence[Optimizer], scheduler: object) -> None:
+    """Refuses a learning rate that teaches nothing: the budget would be spent all the same.
+
+    A schedule may raise it from 0, unless it multiplies the rate that it began with.
+    """
+    groups = [group for one in optimizers for group in one.param_groups]
+    rates = [float(group["lr"]) for group in groups if "lr" in group]
+    for rate in rates:
+        if not math.isfinite(rate):
+            raise InvalidArgument(f"lr of the optimizer must be a finite number, got {rate:g}")
+    multiplied = isinstance(scheduler, _MULTIPLY) and not any(map(float, scheduler.base_lrs))
+    if rates and not any(rates) and (scheduler is None or multiplied):
+        raise InvalidArgument(
+            "lr of the optimizer must be above 0, got 0: the budget would be spent, and the model "
+            "stay as it is; give a learning rate such as lr=0.1, or a schedule that raises it"
+        )
+
+
+def check_loss(loss: object) -> None:
+    """Refuses losses of outputs and labels, as PyTorch has them: here model and batch are given."""
+    if loss is None:
+        return
+    name = getattr(loss, "__name__", type(loss).__name__)
+    ready = isinstance(loss, nn.modules.loss._Loss) or (
+        getattr(loss, "__module__", "") in _OF_OUTPUTS and loss is not losses.of
+    )
+    if ready or not callable(loss):
+        got = f"{name}, which is given outputs and labels" if ready else repr(loss)
+        raise InvalidArgument(
+            f"loss must be a function of model and batch, got {got}; leave it out for the cross "
+            "entropy of each row, or write it as "
+            "loss=lambda model, batch: tacit.losses.mse(model(batch[0]), batch[1])"
         )
 
 

@@ -384,8 +384,8 @@ eval_frame.set_code_exec_strategy(_Dry.__torch_function__.__code__, ONLY_INLINED
 
 
 def _check_labels(
-    input: Tensor,  # noqa: A002 - PyTorch's name
-    target: Tensor,
+    input: Any,  # noqa: A002 - PyTorch's name
+    target: Any,
     weight: Tensor | None = None,
     size_average: bool | None = None,
     ignore_index: int = -100,
@@ -394,6 +394,8 @@ def _check_labels(
 ) -> None:
     """Refuses labels out of range, which stop a GPU for good, before they are used."""
     del weight, size_average
+    if not (isinstance(input, torch.Tensor) and isinstance(target, torch.Tensor)):
+        return  # PyTorch says what is amiss
     if target.is_floating_point() or input.ndim == 0:
         return
     outside = (target < 0) | (target >= input.shape[min(1, input.ndim - 1)])
