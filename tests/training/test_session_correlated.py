@@ -280,6 +280,40 @@ def test_a_run_to_an_earlier_end_keeps_no_noise_after_it(tmp_path: Path) -> None
         assert dp.steps_taken == 5
 
 
+@pytest.mark.parametrize("noise", ["fast", "secure"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_release_that_fails_has_used_up_its_turn_and_its_column(
+    name: str, noise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else columns fall behind turns: a record comes again before its bands are over."""
+    run, made, failing = Watched(), correlated(name, noise=noise), (9, STEPS - 1)
+    with run.session(made, unsafe_seed=3) as dp:
+        for lot in dp.lots():
+            run.lots.append(drawn(lot).tolist())
+            for x, _ in lot:
+                dp.backward(0.0 * run.model(x).sum(1))
+            if lot.step not in failing:
+                dp.step()
+                continue
+            with monkeypatch.context() as broken, pytest.raises(torch.OutOfMemoryError):
+                broken.setattr(torch.Tensor, "mul_", out_of_memory)
+                broken.setattr(torch.Tensor, "round_", out_of_memory)
+                dp.step()
+        dp.save(tmp_path / "end")
+    assert dp.steps_taken == STEPS
+    found = run.noise(made)
+    assert len(found) == STEPS - 2
+    assert looks_independent(white(found[:9], made))
+    assert looks_independent(white(found[9:], made, start=10))
+    groups = [set[int]().union(*run.lots[at :: made.groups]) for at in range(made.groups)]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    assert set(checkpoint.read(tmp_path / "end").state["tacit noise"].values) == {"position"}
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("no memory")
+
+
 def test_what_a_checkpoint_must_hold(tmp_path: Path) -> None:
     made, run = correlated(), Watched()
     with run.session(made) as dp:
