@@ -234,6 +234,28 @@ def test_another_plan_does_not_go_on(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
+def test_correlated_noise_goes_on_where_another_machine_finds_other_digits(tmp_path: Path) -> None:
+    """L-BFGS follows every digit of its processor's sums, and so do the coefficients."""
+    given = (1.0, 0.6, 0.45)
+    ready = own_data.prepare()
+    plan = replace(ready.plan, correlation=tacit.Banded(3, coefficients=given))
+
+    def train(coefficients: tuple[float, ...], **how: Any) -> Any:
+        ready = own_data.prepare()
+        own = replace(plan, correlation=tacit.Banded(3, coefficients=coefficients))
+        return tacit.fit(
+            ready.model, ready.optimizer, own, ready.dataset, held_out=ready.held_out,
+            out=tmp_path / "run", delta=1e-5, **how,
+        )  # fmt: skip
+
+    with pytest.raises(RuntimeError, match="broken"):
+        train(given, on_epoch=_breaking(2))
+    with pytest.raises(InvalidArgument, match=r"plan must be as when the run in .* began"):
+        train((1.0, 0.6, 0.46), resume=True)
+    done = train((1.0, 0.6 + 1e-11, 0.45), resume=True)
+    assert done.statement.plan["correlation"]["coefficients"] == list(given)
+
+
 def test_ctrl_c_saves_and_is_raised(tmp_path: Path) -> None:
     def interrupt(record: Any) -> None:
         if record.epoch == 2:

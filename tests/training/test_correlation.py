@@ -74,6 +74,27 @@ def test_a_plan_is_read_again_to_the_bit(name: str) -> None:
     assert replace(again, noise_multiplier=3.0).correlation == again.correlation
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_plan_is_taken_up_where_its_digits_are_others(name: str) -> None:
+    made = plan(KINDS[name])
+
+    def moved(by: float) -> tacit.Plan:
+        plain = made.as_dict()
+        own = plain["correlation"]
+        part = next(one for one in ("coefficients", "decays", "share") if own.get(one))
+        own[part] = own[part] - by if part == "share" else [*own[part][:-1], own[part][-1] - by]
+        return tacit.Plan.from_dict(plain)
+
+    assert moved(1e-11) != made
+    assert made.taken_up(moved(1e-11)) == moved(1e-11)
+    assert made.taken_up(replace(moved(1e-11), noise_multiplier=2.0 + 1e-11)) is not None
+    for other in (moved(1e-3), replace(made, noise_multiplier=2.001), replace(made, clip=1.0)):
+        assert made.taken_up(other) is None
+    assert plan(None).taken_up(plan(None)) == plan(None)
+    assert made.taken_up(plan(None)) is None
+    assert plan(None).taken_up(made) is None
+
+
 def test_a_plan_with_independent_noise_is_written_as_before() -> None:
     assert "correlation" not in plan(None).as_dict()
 

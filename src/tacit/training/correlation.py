@@ -21,7 +21,7 @@ learning rates, unless they are given; other optimizers profit from the same one
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _MOST_BANDS, _MOST_BUFFERS = 1024, 10
+_FOUND = {"coefficients", "scales", "decays", "share"}  # by an optimiser, where they are not given
+DIGITS = 1e-6  # what it finds differs by far less from one machine to another
 
 
 @final
@@ -194,6 +196,29 @@ def completed(correlation: Correlation, steps: int, groups: int) -> Correlation:
             return replace(correlation, share=strategies.anticorrelated(steps, groups, workload))
         case _:
             return correlation
+
+
+def as_before(found: Correlation | None, before: Correlation | None) -> Correlation | None:
+    """``before`` if only the last digits of what an optimiser found are others, else ``found``.
+
+    >>> as_before(Anticorrelated(0.5), Anticorrelated(0.5 + 1e-12)).share
+    0.500000000001
+    """
+    if found is None or type(found) is not type(before):
+        return found
+    for one in fields(found):
+        mine, theirs = getattr(found, one.name), getattr(before, one.name)
+        if mine != theirs and not (one.name in _FOUND and _close(mine, theirs)):
+            return found
+    return before
+
+
+def _close(mine: object, theirs: object) -> bool:
+    """Whether two numbers, or two tuples of them, differ in digits alone."""
+    if isinstance(mine, float) and isinstance(theirs, float):
+        return abs(mine - theirs) <= DIGITS
+    both = isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs)
+    return both and all(map(_close, mine, theirs))  # type: ignore[arg-type]
 
 
 def workload_of(correlation: Correlation) -> Workload:

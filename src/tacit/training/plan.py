@@ -28,8 +28,10 @@ from tacit.accounting.events import (
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
 from tacit.training.correlation import (
+    DIGITS,
     Banded,
     Correlation,
+    as_before,
     check_correlated,
     completed,
     correlated_event,
@@ -358,6 +360,23 @@ class Plan:
             spent = rounded_up(self.epsilon(delta))
             lines.append(f"The whole plan is (ε, δ) = ({spent}, {compact(delta)})-private.")
         return "\n".join(lines)
+
+    def taken_up(self, before: Plan) -> Plan | None:
+        """``before`` if it is this plan, found on another machine or version; else None.
+
+        There σ may differ in the last digits, and so may the coefficients of correlated noise. Who
+        goes on with a run, or draws on what was approved, goes by the plan as it was.
+
+        >>> plan = Plan(examples=9, lot_size=3, steps=5, noise_multiplier=2, clip=1)
+        >>> plan.taken_up(replace(plan, noise_multiplier=2.1)) is None
+        True
+        """
+        digits = 1e-9 if self.correlation is None else DIGITS
+        if not abs(before.noise_multiplier / self.noise_multiplier - 1.0) < digits:
+            return None
+        correlation = as_before(self.correlation, before.correlation)
+        same = replace(self, noise_multiplier=before.noise_multiplier, correlation=correlation)
+        return same if same == before else None
 
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
