@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _MOST_BANDS, _MOST_BUFFERS = 1024, 10
 _FOUND = {"coefficients", "scales", "decays", "share"}  # by an optimiser, where they are not given
+_MOST_ECHO = 64.0  # of what is fed back, in units of a step's own noise: 6 of float32's 24 bits
 DIGITS = 1e-6  # what it finds differs by far less from one machine to another
 
 
@@ -215,10 +216,12 @@ def as_before(found: Correlation | None, before: Correlation | None) -> Correlat
 
 def _close(mine: object, theirs: object) -> bool:
     """Whether two numbers, or two tuples of them, differ in digits alone."""
-    if isinstance(mine, float) and isinstance(theirs, float):
-        return abs(mine - theirs) <= DIGITS
-    both = isinstance(mine, tuple) and isinstance(theirs, tuple) and len(mine) == len(theirs)
-    return both and all(map(_close, mine, theirs))  # type: ignore[arg-type]
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        return len(mine) == len(theirs) and all(
+            _close(one, other) for one, other in zip(mine, theirs, strict=True)
+        )
+    both = isinstance(mine, float) and isinstance(theirs, float)
+    return both and abs(mine - theirs) <= DIGITS  # type: ignore[operator]
 
 
 def workload_of(correlation: Correlation) -> Workload:
@@ -278,7 +281,7 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
     match correlation:
         case Banded(coefficients=tuple(own)):
             found = normalised_sensitivity(own, steps, apart)
-            inverse = inverse_coefficients(own, steps)
+            inverse = _checked_inverse(own, steps)
             return Course(correlation, steps, 1.0, found.value, math.hypot(*inverse.tolist()))
         case Buffered(scales=tuple(scales), decays=tuple(decays)):
             strategy, terms = buffered_coefficients(scales, decays, steps), 2 * len(scales)
@@ -291,6 +294,21 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
     comes_to = inverse_sensitivity(strategy, apart, terms=terms)
     reach = math.fsum(strategy.tolist())
     return Course(correlation, steps, comes_to.norm, comes_to.sensitivity, reach)
+
+
+def _checked_inverse(coefficients: Sequence[float], steps: int) -> NDArray[np.float64]:
+    """The coefficients of C⁻¹, which say how much of earlier noise a step's has; not too much.
+
+    Noise that grows soon rounds a step's own numbers away in floating point: all of it is then what
+    earlier steps have shown.
+    """
+    inverse = inverse_coefficients(coefficients, steps)
+    if not abs(inverse).max() <= _MOST_ECHO:
+        raise InvalidArgument(
+            f"correlation must have coefficients whose noise does not grow over the {steps} steps, "
+            f"got some whose inverse has {abs(inverse).max():.3g}; leave them out"
+        )
+    return inverse
 
 
 @final

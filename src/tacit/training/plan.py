@@ -647,6 +647,11 @@ def _value(name: str, value: object) -> object:
 
 
 def _tried_in_words(plan: Plan) -> str:
+    if len(plan.tried) == 1:
+        return (
+            f"Correlated noise was not tried: lots of {plan.lot_size:g} of {plan.examples:,} and "
+            f"{plan.steps:,} steps leave no room for two groups of records that take turns."
+        )
     tried = "; ".join(f"{bands}: {error:.3g}" for bands, error in plan.tried)
     if plan.correlation is None:
         return (
