@@ -179,6 +179,15 @@ def test_cyclic_lots_are_everybody_once_in_a_turn() -> None:
         assert run.lots[at : at + 4] == run.lots[:4]
 
 
+def test_lots_of_one_group_are_everybody() -> None:
+    """Above two thirds of the data there is one group, and the statement says that it is whole."""
+    run, made = Watched(), correlated("buffered", lot_size=30)
+    with run.session(made) as dp:
+        run.train(dp, 6)
+    assert made.groups == 1
+    assert run.lots == [list(range(40))] * 6
+
+
 def test_records_are_dealt_evenly_and_independently() -> None:
     counts = np.zeros(5)
     together = 0

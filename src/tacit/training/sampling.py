@@ -198,7 +198,7 @@ class LotSampler:
         plan = self._plan
         if self._groups is not None:
             return self._of_group(self._groups)
-        if isinstance(plan.sampling, FullBatch):
+        if isinstance(plan.sampling, FullBatch | Cyclic):  # a single group is everybody
             return np.arange(plan.examples, dtype=np.int64)
         if isinstance(plan.sampling, Allocation):
             if self._epoch.is_over:
