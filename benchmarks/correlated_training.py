@@ -37,9 +37,9 @@ import tacit
 RESULTS = Path(__file__).resolve().parent / "results"
 DELTA, HELD_OUT, CLIP, MOMENTUM = 1e-5, 5_000, 1.0, 0.9
 RATES = {
-    "sgd": (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6),
+    "sgd": (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
     # Adam divides by what noise there is in a step, of which correlated noise has ten times more.
-    "adam": (4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256),
+    "adam": (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256),
 }
 WAYS = ("independent", "correlated")
 Images = tuple[torch.Tensor, torch.Tensor]
