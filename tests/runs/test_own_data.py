@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,6 +25,7 @@ from tacit.cli import main
 from tacit.data import Examples, Split
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
+from tacit.recipes.auditing import own_run
 from tacit.runs import Recipe, Search
 from tacit.training.evaluation import accuracy
 from tacit.training.session import Session
@@ -232,6 +234,19 @@ def test_another_plan_does_not_go_on(tmp_path: Path) -> None:
             ready.model, ready.optimizer, other, ready.dataset, held_out=ready.held_out,
             out=tmp_path / "run", resume=True,
         )  # fmt: skip
+
+
+def test_an_audit_trains_on_fewer_records_where_groups_leave_no_room_for_more() -> None:
+    correlation = tacit.Banded(4, coefficients=(1.0, 0.5, 0.3, 0.2))
+    plan = replace(own_data.prepare().plan, lot_size=60, steps=8, correlation=correlation)
+    assert plan.group_rate == 1.0
+
+    def prepare() -> Any:
+        return replace(own_data.prepare(), plan=plan)
+
+    trial = own_run.own_trial(prepare, prepare(), 20, 0, 1e-5, None)
+    nobody = np.zeros(len(trial.rows), dtype=np.bool_)
+    assert len(own_run.trained_like_own(trial, nobody, 0)) == 40
 
 
 def test_correlated_noise_goes_on_where_another_machine_finds_other_digits(tmp_path: Path) -> None:
