@@ -12,9 +12,10 @@ from scipy import stats
 import tacit
 from tacit.auditing.replay.checks.correlated import strategy_of
 from tacit.errors import CheckpointError, ProtocolError
-from tacit.randomness import UnsafeSeededStream
+from tacit.randomness import CorrelatedSource, UnsafeSeededStream
 from tacit.statement import Statement
 from tacit.training import Cyclic, checkpoint
+from tacit.training.noise import memory_of
 from tacit.training.sampling import Groups
 
 from .sessions import Grads, data, drawn, network, plan, session, sgd
@@ -287,6 +288,26 @@ def test_a_run_to_an_earlier_end_keeps_no_noise_after_it(tmp_path: Path) -> None
     with Watched().session(made, resume=tmp_path / "a") as dp:
         assert list(dp.lots()) == []
         assert dp.steps_taken == 5
+
+
+def test_a_checkpoint_tells_the_noise_of_no_other_step(tmp_path: Path) -> None:
+    """Keys draw the last steps' noise again, and neither earlier nor later noise of the run."""
+    run, made = Watched(), correlated("inverse")
+    with run.session(made) as dp:
+        run.train(dp, 9)
+        dp.save(tmp_path / "a")
+        run.train(dp)
+    drawn_then = white(run.noise(made), made)
+    memory = memory_of(made)
+    assert memory is not None
+    memory.load_state_dict(checkpoint.read(tmp_path / "a").state["tacit noise"].values)
+    source = CorrelatedSource(memory, torch.device("cpu"), UnsafeSeededStream(0, "other"))
+    known = []
+    for step in range(STEPS):
+        again = torch.zeros(drawn_then.shape[1])
+        source._draw(again, step, None)
+        known.append(np.allclose(again.numpy(), drawn_then[step], atol=1e-4))
+    assert [step for step in range(STEPS) if known[step]] == [7, 8]
 
 
 @pytest.mark.parametrize("noise", ["fast", "secure"])
