@@ -249,6 +249,31 @@ def test_an_audit_trains_on_fewer_records_where_groups_leave_no_room_for_more() 
     assert len(own_run.trained_like_own(trial, nobody, 0)) == 40
 
 
+def test_a_charged_run_with_groups_goes_on_after_a_crash_in_its_first_epoch(tmp_path: Path) -> None:
+    """Nobody else knows which groups have had their turns; all that was reserved would be lost."""
+    correlation = tacit.Banded(3, coefficients=(1.0, 0.6, 0.45))
+
+    def crash(record: Any) -> None:
+        if record.steps == 4:
+            raise RuntimeError("broken")
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("visits", 50.0, 1e-3)
+
+        def train(**how: Any) -> Any:
+            ready = own_data.prepare()
+            return tacit.fit(
+                ready.model, ready.optimizer, replace(ready.plan, correlation=correlation),
+                ready.dataset, held_out=ready.held_out, out=tmp_path / "run", delta=1e-5,
+                budget=budget, performance=tacit.Performance(lease=1), **how,
+            )  # fmt: skip
+
+        with pytest.raises(RuntimeError, match="broken"):
+            train(on_step=crash)
+        done = train(resume=True)
+    assert (done.statement.steps_taken, done.statement.steps_lost) == (21, 3)
+
+
 def test_correlated_noise_goes_on_where_another_machine_finds_other_digits(tmp_path: Path) -> None:
     """L-BFGS follows every digit of its processor's sums, and so do the coefficients."""
     given = (1.0, 0.6, 0.45)
