@@ -170,6 +170,12 @@ def test_wrong_values_are_refused(make: Any, words: str) -> None:
         make()
 
 
+def test_coefficients_say_how_many_bands_there_are() -> None:
+    own = tacit.Banded(coefficients=(1.0, 0.5, 0.2))
+    assert own.bands == 3
+    assert budgeted(correlation=own).correlation == own
+
+
 @pytest.mark.parametrize(
     "grows",
     [

@@ -60,7 +60,8 @@ class Banded:
     """A strategy of ``bands`` bands whose columns have norm 1: noise of the last steps, fed back.
 
     With Poisson lots, records are dealt into as many groups as there are bands, once and for all,
-    and the groups take turns. With ``bands="auto"``, ``Plan.for_budget`` chooses their number.
+    and the groups take turns. With ``bands="auto"`` there are as many as ``coefficients``; where
+    these are left out, ``Plan.for_budget`` chooses.
 
     >>> Banded(4).momentum
     0.0
@@ -76,6 +77,8 @@ class Banded:
         if self.bands != "auto":
             object.__setattr__(self, "bands", _bands(self.bands))
         given = _numbers("coefficients", self.coefficients, self.bands)
+        if given is not None:
+            object.__setattr__(self, "bands", _bands(len(given)))
         if given is not None and given[0] != 1.0:
             raise InvalidArgument(f"coefficients must begin with 1, got {given[0]!r}")
         object.__setattr__(self, "coefficients", given)
