@@ -19,6 +19,7 @@ import argparse
 import gzip
 import itertools
 import json
+import math
 import statistics
 import sys
 import time
@@ -177,17 +178,34 @@ def markdown(record: dict[str, Any]) -> str:
             f"{shown} | **{statistics.mean(found):.2f}** | {spread:.2f} |"
         )
     lines += ["", *map(verdict, record["rows"][::2], record["rows"][1::2])]
-    return "\n".join(lines)
+    return "\n".join([*lines, *at_the_end(record["rows"])])
+
+
+def at_the_end(rows: list[dict[str, Any]]) -> list[str]:
+    """Says where the best rate is the last of the grid, so that a better one may lie beyond."""
+    ended = [one for one in rows if one["rate"] == max(map(float, one["held_out"]))]
+    named = ", ".join(
+        f"{one['optimizer']} {one['lot']} ε {one['epsilon']:g} {one['way']}" for one in ended
+    )
+    return (
+        [f"- The best rate is the largest of the grid, and a larger one may be better: {named}."]
+        if ended
+        else []
+    )
 
 
 def verdict(independent: dict[str, Any], correlated: dict[str, Any]) -> str:
     pairs = list(zip(correlated["accuracies"], independent["accuracies"], strict=True))
+    at_its_rate = 100 * (
+        correlated["held_out"].get(str(independent["rate"]), math.nan)
+        - independent["held_out"][str(independent["rate"])]
+    )
     better = sum(mine > other for mine, other in pairs)
     gain = 100 * statistics.mean(mine - other for mine, other in pairs)
     return (
         f"- {correlated['optimizer']}, lots of {correlated['lot']}, ε = "
         f"{correlated['epsilon']:g}: better in {better} of {len(pairs)} seeds, by {gain:+.2f} "
-        "points."
+        f"points; at the other's rate it would be {at_its_rate:+.1f} on the held-out images."
     )
 
 
