@@ -38,7 +38,7 @@ import tacit
 RESULTS = Path(__file__).resolve().parent / "results"
 DELTA, HELD_OUT, CLIP, MOMENTUM = 1e-5, 5_000, 1.0, 0.9
 RATES = {
-    "sgd": (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2),
+    "sgd": (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4),
     # Adam divides by what noise there is in a step, of which correlated noise has ten times more.
     "adam": (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256),
 }
