@@ -246,6 +246,16 @@ def test_nothing_else_is_tried_where_lots_are_too_large() -> None:
         budgeted(correlation=tacit.Banded(), sampling=Cyclic())
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_single_step_has_more_noise_than_stays(name: str) -> None:
+    made = plan(KINDS[name])
+    assert made.correlation is not None
+    rows = np.linalg.norm(np.linalg.inv(strategy_of(made)), axis=1)
+    found = course(made.correlation, made.steps, made.groups).step_noise()
+    assert found == pytest.approx(np.sqrt(np.square(rows).mean()), rel=1e-9)
+    assert f"has {found:.3g} times as much" in made.describe()
+
+
 def test_the_plan_in_words() -> None:
     said = plan(tacit.Banded(4, momentum=0.9)).describe(1e-3)
     assert "one of 4 groups" in said

@@ -258,18 +258,38 @@ class Course:
 
     def error(self) -> float:
         """The mean squared error of the models of a run, for noise of variance 1."""
-        import numpy as np  # noqa: PLC0415
-
         from tacit.accounting import strategies  # noqa: PLC0415
 
         workload = workload_of(self.correlation)
         if isinstance(self.correlation, Banded):
             assert self.correlation.coefficients is not None
-            norms, bands = np.array(self.norms()), len(self.correlation.coefficients)
-            of_column = norms[np.minimum(bands, self.steps - np.arange(self.steps)) - 1]
+            of_column = self._column_norms()
             return strategies.normalised_error(self.correlation.coefficients, of_column, workload)
         inverse = mixed(self.correlation, self.steps)
         return self.gain**2 * strategies.mean_squared_error(inverse, workload)
+
+    def step_noise(self) -> float:
+        """The size of a single step's noise, its root mean square, for noise of variance 1."""
+        import numpy as np  # noqa: PLC0415
+
+        if isinstance(self.correlation, Banded):
+            assert self.correlation.coefficients is not None
+            sizes = self._column_norms()
+            inverse = inverse_coefficients(self.correlation.coefficients, self.steps)
+        else:
+            sizes = np.full(self.steps, self.gain)
+            inverse = mixed(self.correlation, self.steps)
+        return float(np.sqrt((np.square(sizes) * np.cumsum(np.square(inverse))).mean()))
+
+    def _column_norms(self) -> NDArray[np.float64]:
+        """For ``Banded``, the norm of every step's column."""
+        import numpy as np  # noqa: PLC0415
+
+        norms = np.array(self.norms())
+        found: NDArray[np.float64] = norms[
+            np.minimum(len(norms), self.steps - np.arange(self.steps)) - 1
+        ]
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -469,7 +489,9 @@ def correlation_in_words(plan: Plan) -> str:
             how = f"by a strategy of {bands} bands ({bands - 1} times the parameters are kept)"
         case _:
             how = f"by {type(own).__name__}"
+    size = course(own, plan.steps, plan.groups).step_noise()
     return (
         f"this noise is mixed with that of earlier steps {how}, whose coefficients are for "
-        f"{workload}"
+        f"{workload};\na single step then has {size:.3g} times as much of it, and later steps take "
+        "most of that back"
     )
