@@ -18,7 +18,7 @@ from tacit.training import Cyclic, checkpoint
 from tacit.training.noise import memory_of
 from tacit.training.sampling import Groups
 
-from .sessions import Grads, data, drawn, network, plan, session, sgd
+from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,6 +178,25 @@ def test_cyclic_lots_are_everybody_once_in_a_turn() -> None:
         turn = [unit for lot in run.lots[at : at + 4] for unit in lot]
         assert sorted(turn) == list(range(40))
         assert run.lots[at : at + 4] == run.lots[:4]
+
+
+def test_it_says_that_batches_are_recorded_and_noise_is_not() -> None:
+    ends, said = [], []
+    for capture in (True, False):
+        model = network()
+        with session(
+            model, optimizer=sgd(model), plan=correlated(), unsafe_seed=3,
+            performance=tacit.Performance(capture=capture),
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                dp.accumulate(lot, cross_entropy(model))
+                dp.step()
+            said.append(dp.explain())
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert "Batches are replayed" in said[0]
+    assert "Noise and update are computed each time, not replayed: correlated" in said[0]
+    assert "not replayed" not in said[1]
+    assert torch.allclose(*ends, atol=1e-5)
 
 
 def test_lots_of_one_group_are_everybody() -> None:

@@ -30,7 +30,8 @@ class Settings:
     ``adapt``: ``lora`` of ``rank``, or ``full``. ``lr`` is the highest learning rate (by default
     1e-3 for adapters, 5e-4 for all weights), ``longest`` how many tokens of a sentence are read,
     ``batch`` how many rows fit into memory, ``model`` a folder of another model. ``correlated``
-    noise takes a part of earlier steps' noise back, where that helps.
+    noise takes a part of earlier steps' noise back, where that helps; a single step has several
+    times more of it, and AdamW needs a rate that is as much higher, which ``lr`` must give.
     """
 
     adapt: Literal["lora", "full"] = "lora"
@@ -54,7 +55,7 @@ def settings(epsilon: float) -> Settings:
 def outline(task: Task) -> Outline:
     """Poisson lots."""
     chosen = task.settings
-    # As for SGD with the momentum and the falling rate of Adam, whose steps follow the same sums.
+    # As for SGD with Adam's momentum and falling rate; Adam itself then needs a higher rate.
     over_steps = Banded(momentum=0.9, schedule="linear") if chosen.correlated else None
     return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, correlation=over_steps)
 
@@ -83,6 +84,7 @@ RECIPE = Recipe(
     tuning=(
         "the learning rate of all weights was chosen among 2e-4 and 5e-4 by accuracy on 5,000 "
         "training phrases that were held out, without being charged; lot, epochs, clip, rank and "
-        "the adapters' rate are usual ones for private fine-tuning and were not compared"
+        "the adapters' rate are usual ones for private fine-tuning and were not compared; no rate "
+        "was chosen for correlated noise"
     ),
 )

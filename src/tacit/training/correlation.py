@@ -15,7 +15,8 @@ released is C⁻¹ of what a Gaussian mechanism with the strategy matrix C would
 ``Cyclic()`` lots, whole groups, where nothing is gained by sampling.
 
 Coefficients are those of least error in the model for SGD with a ``momentum`` and a ``schedule`` of
-learning rates, unless they are given; other optimizers profit from the same ones.
+learning rates, unless they are given. Adam divides by the noise of a single step, of which there is
+far more than stays: with the same coefficients it needs a rate that is larger in proportion.
 """
 
 from __future__ import annotations

@@ -538,10 +538,20 @@ class Session:
             rules = "No batch has been computed yet, so no rule has been chosen."
         else:
             rules = seen.describe(self.plan.unit)
-        updates = "" if self._updates is None else self._updates.describe()
+        updates = self._updates_in_words()
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
         world = self._world_in_words()
         return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
+
+    def _updates_in_words(self) -> str:
+        if self._updates is not None:
+            return self._updates.describe()
+        if self.plan.correlation is None or not self._computation.records:
+            return ""
+        return (
+            "Noise and update are computed each time, not replayed: correlated noise is mixed with "
+            "that of earlier steps."
+        )
 
     def _world_in_words(self) -> str:
         sharded = self._weights.sharded
