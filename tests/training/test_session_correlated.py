@@ -309,6 +309,29 @@ def test_a_run_to_an_earlier_end_keeps_no_noise_after_it(tmp_path: Path) -> None
         assert dp.steps_taken == 5
 
 
+def test_after_the_last_step_nobody_is_told_who_was_in_which_group(tmp_path: Path) -> None:
+    """With a record less, the same key deals all behind it otherwise, which shows in the models."""
+    run, made = Watched(), correlated()
+    with run.session(made) as dp:
+        run.train(dp, 9)
+        dp.save(tmp_path / "a")
+        run.train(dp)
+        dp.save(tmp_path / "b")
+    assert len(checkpoint.read(tmp_path / "a").state["tacit groups"].values["key"]) == 64
+    assert checkpoint.read(tmp_path / "b").state["tacit groups"].values == {"key": ""}
+    again = Watched()
+    with again.session(made, resume=tmp_path / "b") as dp:
+        assert [*dp.lots()] == []
+        dp.save(tmp_path / "c")
+    assert checkpoint.read(tmp_path / "c").state["tacit groups"].values == {"key": ""}
+    groups = Groups(40, 4, UnsafeSeededStream(0, "groups"))
+    groups.load_state_dict({"key": ""})
+    left = again.session(made, resume=tmp_path / "a")
+    left._run_state.groups = groups
+    with pytest.raises(CheckpointError, match="does not hold the groups"):
+        left.__enter__()
+
+
 def test_a_checkpoint_tells_the_noise_of_no_other_step(tmp_path: Path) -> None:
     """Keys draw the last steps' noise again, and neither earlier nor later noise of the run."""
     run, made = Watched(), correlated("inverse")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.training import charging, claim
 from tacit.training.checkpoint import read, restore
 from tacit.training.sampling import Allocation
@@ -52,10 +52,15 @@ class RunState:
         """The step of the plan that comes next: of the next lot's turn, and of its noise."""
         return self.steps_taken + self.charges.lost
 
+    @property
+    def _is_over(self) -> bool:
+        return self.position >= self.run.last_step
+
     def begin(self) -> None:
         """Takes up the charges, and the noise where the next lot is.
 
         Raises:
+            CheckpointError: if there are steps to come, and their groups are missing.
             ProtocolError: if steps were lost and nobody knows which groups took those turns.
         """
         self.charges.begin(self.plan, self.run.last_step, self.steps_taken)
@@ -66,6 +71,8 @@ class RunState:
                 f"{lost} steps were lost and no checkpoint says which groups of records "
                 "took their turns: a run with groups goes on from a checkpoint; or reserve again"
             )
+        if self.groups is not None and not self.groups.needed and not self._is_over:
+            raise CheckpointError("the checkpoint does not hold the groups of its run")
         self.resumed = True
         self.follow()
 
@@ -102,6 +109,7 @@ class RunState:
         if self.memory is not None:
             own[_NOISE] = self.memory
         if self.groups is not None:
+            self.groups.needed = not self._is_over
             own[_GROUPS] = self.groups
         return {**own, **self.clip.state(), **self.charges.state()}
 
