@@ -1,9 +1,12 @@
 """Trains a small CNN on Fashion-MNIST with independent and with correlated noise: accuracies.
 
     python benchmarks/correlated_training.py --data FOLDER [--seeds 5] [--record]
+    python benchmarks/correlated_training.py --data FOLDER --optimizers sgd adam --record
+        --lots 512 2048 --epochs 3 --epsilons 3 8           # is it the same with AdamW?
 
-Small lots and few epochs, where correlated noise should help: lots of 64, two epochs, ε = 2 and 8
-at δ = 1e-5, SGD with momentum. `Plan.for_budget(correlation=tacit.Banded())` finds the bands. Both
+Small lots and few epochs, where correlated noise should help: by default lots of 64, two epochs,
+ε = 2 and 8 at δ = 1e-5, SGD with momentum. `Plan.for_budget(correlation=tacit.Banded())` finds the
+bands, for that momentum; AdamW, whose first average is the same momentum, has the same plans. Both
 ways have the same network, clip, lots, steps and budget. Each has its own learning rate, the best
 of a grid on 5,000 of the training images that are held out, with one more seed; then it trains on
 the other 55,000 and is judged on the test images once for each seed.
@@ -14,7 +17,9 @@ run: neither the choice of a rate nor the seeds are counted, as this compares me
 
 import argparse
 import gzip
+import itertools
 import json
+import math
 import statistics
 import sys
 import time
@@ -31,9 +36,12 @@ import machine
 import tacit
 
 RESULTS = Path(__file__).resolve().parent / "results"
-DELTA, HELD_OUT, LOT, EPOCHS, CLIP, MOMENTUM = 1e-5, 5_000, 64, 2, 1.0, 0.9
-EPSILONS = (2.0, 8.0)
-RATES = (0.025, 0.05, 0.1, 0.2, 0.4)
+DELTA, HELD_OUT, CLIP, MOMENTUM = 1e-5, 5_000, 1.0, 0.9
+RATES = {
+    "sgd": (0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4),
+    # Adam divides by what noise there is in a step, of which correlated noise has ten times more.
+    "adam": (8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 0.128, 0.256),
+}
 WAYS = ("independent", "correlated")
 Images = tuple[torch.Tensor, torch.Tensor]
 
@@ -48,31 +56,37 @@ def main() -> None:
     )
     test = load(arguments.data, "t10k")
     rows = []
-    for epsilon in EPSILONS:
-        for way in WAYS:
-            plan = made(way, epsilon, len(train[0]))
-            tried = {rate: run(plan, rate, 100, train, held_out) for rate in RATES}
-            rate = max(tried, key=lambda one: tried[one])
-            found = [run(plan, rate, seed, train, test) for seed in range(arguments.seeds)]
-            rows.append(row(epsilon, way, plan, tried, rate, found))
-            print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    for kind, lot, epsilon, way in itertools.product(
+        arguments.optimizers, arguments.lots, arguments.epsilons, WAYS
+    ):
+        plan = made(way, epsilon, len(train[0]), lot, arguments.epochs)
+        tried = {rate: run(plan, kind, rate, 100, train, held_out) for rate in RATES[kind]}
+        rate = max(tried, key=lambda one: tried[one])
+        found = [run(plan, kind, rate, seed, train, test) for seed in range(arguments.seeds)]
+        rows.append({"optimizer": kind, "lot": lot, **row(epsilon, way, plan, tried, rate, found)})
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     record = {
         **machine.stamp(),
-        "lot": LOT, "epochs": EPOCHS, "clip": CLIP, "momentum": MOMENTUM, "delta": DELTA,
+        "epochs": arguments.epochs, "clip": CLIP, "momentum": MOMENTUM, "delta": DELTA,
         "seeds": arguments.seeds, "cpu_seconds": time.process_time(), "rows": rows,
     }  # fmt: skip
     report = markdown(record)
     print(report)
     if arguments.record:
+        name = "correlated_optimizers" if "adam" in arguments.optimizers else "correlated_training"
         text = json.dumps(record, indent=1, ensure_ascii=False)
-        (RESULTS / "correlated_training.json").write_text(text + "\n")
-        (RESULTS / "correlated_training.md").write_text(report + "\n")
+        (RESULTS / f"{name}.json").write_text(text + "\n")
+        (RESULTS / f"{name}.md").write_text(report + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder of the four files")
     parser.add_argument("--seeds", type=int, default=5, help="of first weights, lots and noise")
+    parser.add_argument("--optimizers", nargs="+", choices=RATES, default=["sgd"])
+    parser.add_argument("--lots", type=int, nargs="+", default=[64])
+    parser.add_argument("--epochs", type=float, default=2)
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[2.0, 8.0])
     parser.add_argument("--record", action="store_true", help=f"write to {RESULTS.name}/")
     return parser.parse_args()
 
@@ -89,10 +103,10 @@ def idx(path: Path, offset: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
     return np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=offset).copy()
 
 
-def made(way: str, epsilon: float, examples: int) -> tacit.Plan:
+def made(way: str, epsilon: float, examples: int, lot: int, epochs: float) -> tacit.Plan:
     correlation = tacit.Banded(momentum=MOMENTUM) if way == "correlated" else None
     return tacit.Plan.for_budget(
-        epsilon=epsilon, delta=DELTA, examples=examples, lot_size=LOT, epochs=EPOCHS, clip=CLIP,
+        epsilon=epsilon, delta=DELTA, examples=examples, lot_size=lot, epochs=epochs, clip=CLIP,
         correlation=correlation,
     )  # fmt: skip
 
@@ -105,10 +119,18 @@ def network(seed: int) -> nn.Module:
     )  # fmt: skip
 
 
-def run(plan: tacit.Plan, rate: float, seed: int, train: Images, judged: Images) -> float:
+def optimizer_of(kind: str, model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    return torch.optim.AdamW(model.parameters(), lr=rate, betas=(MOMENTUM, 0.999), weight_decay=0.0)
+
+
+def run(
+    plan: tacit.Plan, kind: str, rate: float, seed: int, train: Images, judged: Images
+) -> float:
     """The share of right answers of the last model; a seed is for a comparison only."""
     model = network(seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    optimizer = optimizer_of(kind, model, rate)
     with tacit.private(model, optimizer, plan, TensorDataset(*train), unsafe_seed=seed) as dp:
         for lot in dp.lots():
             for x, y in lot:
@@ -137,34 +159,54 @@ def markdown(record: dict[str, Any]) -> str:
         f"Measured {record['date']} at commit {record['commit']} by `{record['command']}` on "
         f"{place['cpu']}, one thread, {record['cpu_seconds']:.0f} s of it. A CNN of "
         f"{sum(p.numel() for p in network(0).parameters()):,} weights on 55,000 images of "
-        f"Fashion-MNIST; lots of {record['lot']}, {record['epochs']} epochs, clip "
+        f"Fashion-MNIST; {record['epochs']:g} epochs, clip "
         f"{record['clip']:g}, momentum {record['momentum']:g}, δ = {record['delta']:g}; "
         f"{record['seeds']} seeds. Each way has its own learning rate, chosen on 5,000 held-out "
         "training images.",
         "",
-        "| ε | noise | bands | σ | error in the models, of independent noise's | rate | accuracy "
-        "on the test images, by seed | mean | deviation |",
-        "|---:|---|---:|---:|---:|---:|---|---:|---:|",
+        "| optimizer | lots | ε | noise | bands | σ | error in the models, of independent noise's "
+        "| rate | accuracy on the test images, by seed | mean | deviation |",
+        "|---|---:|---:|---|---:|---:|---:|---:|---|---:|---:|",
     ]
     for one in record["rows"]:
         found = [100 * value for value in one["accuracies"]]
         shown = ", ".join(f"{value:.2f}" for value in found)
         spread = statistics.stdev(found) if len(found) > 1 else 0.0
         lines.append(
-            f"| {one['epsilon']:g} | {one['way']} | {one['bands']} | {one['sigma']:.3f} | "
-            f"{one['error']:.3f} | {one['rate']:g} | {shown} | **{statistics.mean(found):.2f}** | "
-            f"{spread:.2f} |"
+            f"| {one['optimizer']} | {one['lot']} | {one['epsilon']:g} | {one['way']} | "
+            f"{one['bands']} | {one['sigma']:.3f} | {one['error']:.3f} | {one['rate']:g} | "
+            f"{shown} | **{statistics.mean(found):.2f}** | {spread:.2f} |"
         )
-    lines += ["", *(verdict(record["rows"], epsilon) for epsilon in EPSILONS)]
-    return "\n".join(lines)
+    lines += ["", *map(verdict, record["rows"][::2], record["rows"][1::2])]
+    return "\n".join([*lines, *at_the_end(record["rows"])])
 
 
-def verdict(rows: list[dict[str, Any]], epsilon: float) -> str:
-    by_way = {one["way"]: one["accuracies"] for one in rows if one["epsilon"] == epsilon}
-    pairs = list(zip(by_way["correlated"], by_way["independent"], strict=True))
+def at_the_end(rows: list[dict[str, Any]]) -> list[str]:
+    """Says where the best rate is the last of the grid, so that a better one may lie beyond."""
+    ended = [one for one in rows if one["rate"] == max(map(float, one["held_out"]))]
+    named = ", ".join(
+        f"{one['optimizer']} {one['lot']} ε {one['epsilon']:g} {one['way']}" for one in ended
+    )
+    return (
+        [f"- The best rate is the largest of the grid, and a larger one may be better: {named}."]
+        if ended
+        else []
+    )
+
+
+def verdict(independent: dict[str, Any], correlated: dict[str, Any]) -> str:
+    pairs = list(zip(correlated["accuracies"], independent["accuracies"], strict=True))
+    at_its_rate = 100 * (
+        correlated["held_out"].get(str(independent["rate"]), math.nan)
+        - independent["held_out"][str(independent["rate"])]
+    )
     better = sum(mine > other for mine, other in pairs)
     gain = 100 * statistics.mean(mine - other for mine, other in pairs)
-    return f"- ε = {epsilon:g}: better in {better} of {len(pairs)} seeds, by {gain:+.2f} points."
+    return (
+        f"- {correlated['optimizer']}, lots of {correlated['lot']}, ε = "
+        f"{correlated['epsilon']:g}: better in {better} of {len(pairs)} seeds, by {gain:+.2f} "
+        f"points; at the other's rate it would be {at_its_rate:+.1f} on the held-out images."
+    )
 
 
 if __name__ == "__main__":

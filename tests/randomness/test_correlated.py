@@ -19,7 +19,7 @@ from tacit.randomness import (
     Share,
     UnsafeSeededStream,
 )
-from tacit.randomness.correlated import Averages, Echo, Feedback, _OfStep
+from tacit.randomness.correlated import Averages, Echo, Feedback, _key_of, _OfStep
 from tacit.randomness.gaussian import GaussianSource
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def independent(memory: NoiseMemory, seed: int, steps: int) -> Any:
     source = None if key else GaussianSource(CPU, stream)
     for step in range(memory.position, memory.position + steps):
         row = torch.empty(ENTRIES, dtype=torch.float64)
-        own = source or GaussianSource(CPU, _OfStep(key, step, str(row.dtype)))
+        own = source or GaussianSource(CPU, _OfStep(_key_of(key, step), step, str(row.dtype)))
         own.normal_(row)
         rows.append(row.numpy())
     return np.stack(rows)
@@ -173,9 +173,21 @@ def test_keys_are_kept_as_long_as_they_are_needed() -> None:
     memory = NoiseMemory(MIXINGS["echo"], STEPS)
     drawn(memory, 1, 2)
     drawn(memory, 2, 2)
-    assert [start for start, _ in memory.state_dict()["keys"]] == [0, 2]
+    assert [start for start, _ in memory.state_dict()["keys"]] == [1, 2, 3]
     drawn(memory, 3, 1)
-    assert [start for start, _ in memory.state_dict()["keys"]] == [2, 4]
+    assert [start for start, _ in memory.state_dict()["keys"]] == [2, 3, 4]
+
+
+def test_a_checkpoint_with_one_key_for_all_steps_goes_on() -> None:
+    """As versions before wrote it."""
+    memory, key = NoiseMemory(MIXINGS["one echo"], STEPS), bytes(range(32))
+    memory.load_state_dict({"position": 3, "keys": [[0, key.hex()]]})
+    found = drawn(memory, 1, 1)[0]
+    earlier = torch.empty(ENTRIES, dtype=torch.float64)
+    GaussianSource(CPU, _OfStep(key, 2, str(earlier.dtype))).normal_(earlier)
+    memory.begin(3)
+    fresh = independent(memory, 1, 1)[0]
+    np.testing.assert_allclose(found, 1.1 * (fresh - 0.8 * earlier.numpy()), atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ import json
 
 import pytest
 
+import tacit
 from tacit.errors import CheckpointError
 from tacit.reports.run_content import markdown
+from tacit.reports.run_details import _plan
 from tacit.reports.run_folder import read
 from tacit.reports.run_sections import report
 from tacit.reports.run_summary import summarise
 from tacit.statement import DataDependent
+from tacit.training import Plan
 
 FIGURE = DataDependent(
     epsilon=1.25, delta=1e-5, order=17.0, divergence=0.5, failure=1e-6, what="told once"
@@ -80,3 +83,15 @@ def test_an_unfinished_transfer_names_its_own_command(make):
     told = {"recipe": "knn-digits", "kind": "transfer", "finished": False, "test_accuracy": None}
     with pytest.raises(CheckpointError, match=r"go on with it \(tacit transfer --resume"):
         read(make(told))
+
+
+def test_groups_that_take_turns_have_their_own_rate_and_noise_is_what_is_mixed():
+    terms = {"examples": 100, "lot_size": 10, "steps": 20, "noise_multiplier": 2.0, "clip": 0.5}
+    plain, turns = (dict(_plan(Plan(**terms, correlation=one))) for one in (None, tacit.Banded(4)))
+    assert (plain["sampling rate"], plain["noise on each coordinate of the sum (σ·clip)"]) == (
+        "0.1", "1",
+    )  # fmt: skip
+    assert turns["groups that take turns"] == "4"
+    assert turns["sampling rate within a group"] == "0.4"
+    assert turns["sampling rate, of all groups together"] == "0.1"
+    assert not any(name.startswith("noise on each coordinate") for name in turns)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,6 +25,7 @@ from tacit.cli import main
 from tacit.data import Examples, Split
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.ledger import Ledger
+from tacit.recipes.auditing import own_run
 from tacit.runs import Recipe, Search
 from tacit.training.evaluation import accuracy
 from tacit.training.session import Session
@@ -232,6 +234,66 @@ def test_another_plan_does_not_go_on(tmp_path: Path) -> None:
             ready.model, ready.optimizer, other, ready.dataset, held_out=ready.held_out,
             out=tmp_path / "run", resume=True,
         )  # fmt: skip
+
+
+def test_an_audit_trains_on_fewer_records_where_groups_leave_no_room_for_more() -> None:
+    correlation = tacit.Banded(4, coefficients=(1.0, 0.5, 0.3, 0.2))
+    plan = replace(own_data.prepare().plan, lot_size=60, steps=8, correlation=correlation)
+    assert plan.group_rate == 1.0
+
+    def prepare() -> Any:
+        return replace(own_data.prepare(), plan=plan)
+
+    trial = own_run.own_trial(prepare, prepare(), 20, 0, 1e-5, None)
+    nobody = np.zeros(len(trial.rows), dtype=np.bool_)
+    assert len(own_run.trained_like_own(trial, nobody, 0)) == 40
+
+
+def test_a_charged_run_with_groups_goes_on_after_a_crash_in_its_first_epoch(tmp_path: Path) -> None:
+    """Nobody else knows which groups have had their turns; all that was reserved would be lost."""
+    correlation = tacit.Banded(3, coefficients=(1.0, 0.6, 0.45))
+
+    def crash(record: Any) -> None:
+        if record.steps == 4:
+            raise RuntimeError("broken")
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("visits", 50.0, 1e-3)
+
+        def train(**how: Any) -> Any:
+            ready = own_data.prepare()
+            return tacit.fit(
+                ready.model, ready.optimizer, replace(ready.plan, correlation=correlation),
+                ready.dataset, held_out=ready.held_out, out=tmp_path / "run", delta=1e-5,
+                budget=budget, performance=tacit.Performance(lease=1), **how,
+            )  # fmt: skip
+
+        with pytest.raises(RuntimeError, match="broken"):
+            train(on_step=crash)
+        done = train(resume=True)
+    assert (done.statement.steps_taken, done.statement.steps_lost) == (21, 3)
+
+
+def test_correlated_noise_goes_on_where_another_machine_finds_other_digits(tmp_path: Path) -> None:
+    """L-BFGS follows every digit of its processor's sums, and so do the coefficients."""
+    given = (1.0, 0.6, 0.45)
+    ready = own_data.prepare()
+    plan = replace(ready.plan, correlation=tacit.Banded(3, coefficients=given))
+
+    def train(coefficients: tuple[float, ...], **how: Any) -> Any:
+        ready = own_data.prepare()
+        own = replace(plan, correlation=tacit.Banded(3, coefficients=coefficients))
+        return tacit.fit(
+            ready.model, ready.optimizer, own, ready.dataset, held_out=ready.held_out,
+            out=tmp_path / "run", delta=1e-5, **how,
+        )  # fmt: skip
+
+    with pytest.raises(RuntimeError, match="broken"):
+        train(given, on_epoch=_breaking(2))
+    with pytest.raises(InvalidArgument, match=r"plan must be as when the run in .* began"):
+        train((1.0, 0.6, 0.46), resume=True)
+    done = train((1.0, 0.6 + 1e-11, 0.45), resume=True)
+    assert done.statement.plan["correlation"]["coefficients"] == list(given)
 
 
 def test_ctrl_c_saves_and_is_raised(tmp_path: Path) -> None:

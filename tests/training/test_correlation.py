@@ -74,6 +74,27 @@ def test_a_plan_is_read_again_to_the_bit(name: str) -> None:
     assert replace(again, noise_multiplier=3.0).correlation == again.correlation
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_a_plan_is_taken_up_where_its_digits_are_others(name: str) -> None:
+    made = plan(KINDS[name])
+
+    def moved(by: float) -> tacit.Plan:
+        plain = made.as_dict()
+        own = plain["correlation"]
+        part = next(one for one in ("coefficients", "decays", "share") if own.get(one))
+        own[part] = own[part] - by if part == "share" else [*own[part][:-1], own[part][-1] - by]
+        return tacit.Plan.from_dict(plain)
+
+    assert moved(1e-11) != made
+    assert made.taken_up(moved(1e-11)) == moved(1e-11)
+    assert made.taken_up(replace(moved(1e-11), noise_multiplier=2.0 + 1e-11)) is not None
+    for other in (moved(1e-3), replace(made, noise_multiplier=2.001), replace(made, clip=1.0)):
+        assert made.taken_up(other) is None
+    assert plan(None).taken_up(plan(None)) == plan(None)
+    assert made.taken_up(plan(None)) is None
+    assert plan(None).taken_up(made) is None
+
+
 def test_a_plan_with_independent_noise_is_written_as_before() -> None:
     assert "correlation" not in plan(None).as_dict()
 
@@ -149,16 +170,24 @@ def test_wrong_values_are_refused(make: Any, words: str) -> None:
         make()
 
 
+def test_coefficients_say_how_many_bands_there_are() -> None:
+    own = tacit.Banded(coefficients=(1.0, 0.5, 0.2))
+    assert own.bands == 3
+    assert budgeted(correlation=own).correlation == own
+
+
 @pytest.mark.parametrize(
     "grows",
     [
         tacit.InverseBanded(2, coefficients=(1.0, -1.1)),
         tacit.Buffered(1, scales=(-0.3,), decays=(0.9,)),
+        tacit.Banded(2, coefficients=(1.0, 1.5)),
+        tacit.Banded(3, coefficients=(1.0, 2.0, 1.0)),
     ],
 )
 def test_a_strategy_that_grows_is_refused(grows: Correlation) -> None:
     """Its noise would be huge, and hide a little number by cancelling: floats do not hold that."""
-    with pytest.raises(InvalidArgument, match="do not grow"):
+    with pytest.raises(InvalidArgument, match=r"do(es)? not grow"):
         plan(grows, steps=400)
     plain = plan(tacit.Anticorrelated(0.5), steps=400).as_dict()
     plain["correlation"] = {"kind": "Anticorrelated", "share": 1.1, "momentum": 0.0,
@@ -211,8 +240,20 @@ def test_nothing_else_is_tried_where_lots_are_too_large() -> None:
     made = budgeted(correlation=tacit.Banded(), lot_size=15_000)
     assert made.correlation is None
     assert made.tried == ((1, 1.0),)
+    assert "Correlated noise was not tried" in made.describe()
+    assert "is best here" not in made.describe()
     with pytest.raises(InvalidArgument, match="a number with sampling"):
         budgeted(correlation=tacit.Banded(), sampling=Cyclic())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_single_step_has_more_noise_than_stays(name: str) -> None:
+    made = plan(KINDS[name])
+    assert made.correlation is not None
+    rows = np.linalg.norm(np.linalg.inv(strategy_of(made)), axis=1)
+    found = course(made.correlation, made.steps, made.groups).step_noise()
+    assert found == pytest.approx(np.sqrt(np.square(rows).mean()), rel=1e-9)
+    assert f"has {found:.3g} times as much" in made.describe()
 
 
 def test_the_plan_in_words() -> None:

@@ -12,12 +12,13 @@ from scipy import stats
 import tacit
 from tacit.auditing.replay.checks.correlated import strategy_of
 from tacit.errors import CheckpointError, ProtocolError
-from tacit.randomness import UnsafeSeededStream
+from tacit.randomness import CorrelatedSource, UnsafeSeededStream
 from tacit.statement import Statement
 from tacit.training import Cyclic, checkpoint
+from tacit.training.noise import memory_of
 from tacit.training.sampling import Groups
 
-from .sessions import Grads, data, drawn, network, plan, session, sgd
+from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,6 +180,34 @@ def test_cyclic_lots_are_everybody_once_in_a_turn() -> None:
         assert run.lots[at : at + 4] == run.lots[:4]
 
 
+def test_it_says_that_batches_are_recorded_and_noise_is_not() -> None:
+    ends, said = [], []
+    for capture in (True, False):
+        model = network()
+        with session(
+            model, optimizer=sgd(model), plan=correlated(), unsafe_seed=3,
+            performance=tacit.Performance(capture=capture),
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                dp.accumulate(lot, cross_entropy(model))
+                dp.step()
+            said.append(dp.explain())
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert "Batches are replayed" in said[0]
+    assert "Noise and update are computed each time, not replayed: correlated" in said[0]
+    assert "not replayed" not in said[1]
+    assert torch.allclose(*ends, atol=1e-5)
+
+
+def test_lots_of_one_group_are_everybody() -> None:
+    """Above two thirds of the data there is one group, and the statement says that it is whole."""
+    run, made = Watched(), correlated("buffered", lot_size=30)
+    with run.session(made) as dp:
+        run.train(dp, 6)
+    assert made.groups == 1
+    assert run.lots == [list(range(40))] * 6
+
+
 def test_records_are_dealt_evenly_and_independently() -> None:
     counts = np.zeros(5)
     together = 0
@@ -278,6 +307,83 @@ def test_a_run_to_an_earlier_end_keeps_no_noise_after_it(tmp_path: Path) -> None
     with Watched().session(made, resume=tmp_path / "a") as dp:
         assert list(dp.lots()) == []
         assert dp.steps_taken == 5
+
+
+def test_after_the_last_step_nobody_is_told_who_was_in_which_group(tmp_path: Path) -> None:
+    """With a record less, the same key deals all behind it otherwise, which shows in the models."""
+    run, made = Watched(), correlated()
+    with run.session(made) as dp:
+        run.train(dp, 9)
+        dp.save(tmp_path / "a")
+        run.train(dp)
+        dp.save(tmp_path / "b")
+    assert len(checkpoint.read(tmp_path / "a").state["tacit groups"].values["key"]) == 64
+    assert checkpoint.read(tmp_path / "b").state["tacit groups"].values == {"key": ""}
+    again = Watched()
+    with again.session(made, resume=tmp_path / "b") as dp:
+        assert [*dp.lots()] == []
+        dp.save(tmp_path / "c")
+    assert checkpoint.read(tmp_path / "c").state["tacit groups"].values == {"key": ""}
+    groups = Groups(40, 4, UnsafeSeededStream(0, "groups"))
+    groups.load_state_dict({"key": ""})
+    left = again.session(made, resume=tmp_path / "a")
+    left._run_state.groups = groups
+    with pytest.raises(CheckpointError, match="does not hold the groups"):
+        left.__enter__()
+
+
+def test_a_checkpoint_tells_the_noise_of_no_other_step(tmp_path: Path) -> None:
+    """Keys draw the last steps' noise again, and neither earlier nor later noise of the run."""
+    run, made = Watched(), correlated("inverse")
+    with run.session(made) as dp:
+        run.train(dp, 9)
+        dp.save(tmp_path / "a")
+        run.train(dp)
+    drawn_then = white(run.noise(made), made)
+    memory = memory_of(made)
+    assert memory is not None
+    memory.load_state_dict(checkpoint.read(tmp_path / "a").state["tacit noise"].values)
+    source = CorrelatedSource(memory, torch.device("cpu"), UnsafeSeededStream(0, "other"))
+    known = []
+    for step in range(STEPS):
+        again = torch.zeros(drawn_then.shape[1])
+        source._draw(again, step, None)
+        known.append(np.allclose(again.numpy(), drawn_then[step], atol=1e-4))
+    assert [step for step in range(STEPS) if known[step]] == [7, 8]
+
+
+@pytest.mark.parametrize("noise", ["fast", "secure"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_release_that_fails_has_used_up_its_turn_and_its_column(
+    name: str, noise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else columns fall behind turns: a record comes again before its bands are over."""
+    run, made, failing = Watched(), correlated(name, noise=noise), (9, STEPS - 1)
+    with run.session(made, unsafe_seed=3) as dp:
+        for lot in dp.lots():
+            run.lots.append(drawn(lot).tolist())
+            for x, _ in lot:
+                dp.backward(0.0 * run.model(x).sum(1))
+            if lot.step not in failing:
+                dp.step()
+                continue
+            with monkeypatch.context() as broken, pytest.raises(torch.OutOfMemoryError):
+                broken.setattr(torch.Tensor, "mul_", out_of_memory)
+                broken.setattr(torch.Tensor, "round_", out_of_memory)
+                dp.step()
+        dp.save(tmp_path / "end")
+    assert dp.steps_taken == STEPS
+    found = run.noise(made)
+    assert len(found) == STEPS - 2
+    assert looks_independent(white(found[:9], made))
+    assert looks_independent(white(found[9:], made, start=10))
+    groups = [set[int]().union(*run.lots[at :: made.groups]) for at in range(made.groups)]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    assert set(checkpoint.read(tmp_path / "end").state["tacit noise"].values) == {"position"}
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("no memory")
 
 
 def test_what_a_checkpoint_must_hold(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ class NoiseMemory:
     """What must be known of a run's noise to go on with it; SECRET, for it takes noise away again.
 
     ``position`` is the next step. A checkpoint of an unfinished run holds the memory, to the bit;
-    after the last step there is none. Of a draw that several processes share each keeps its part;
+    after the last step there is none. It tells the noise of the steps that it is needed for, and of
+    no others, before or after. Of a draw that several processes share each keeps its part;
     what a checkpoint holds is whole, as ``gather`` puts it together, and every process takes its
     part of that, however many there are then.
     """
@@ -132,9 +133,10 @@ class NoiseMemory:
         return held
 
     def add_key(self, key: bytes) -> None:
-        """Steps from here on are drawn under this key."""
-        self._keys = [(start, one) for start, one in self._keys if start < self.position]
-        self._keys.append((self.position, key))
+        """The step is drawn under this key; those of steps that no other needs are let go."""
+        assert isinstance(self.mixing, Echo)
+        before = [(start, one) for start, one in self._keys if start < self.position]
+        self._keys = [*before, (self.position, key)][-len(self.mixing.weights) :]
 
     def key(self, step: int) -> bytes | None:
         """The key of a step; None before the first."""
@@ -284,8 +286,7 @@ class CorrelatedSource:
 
     def _echo(self, tensor: torch.Tensor, mixing: Echo, share: Share | None) -> None:
         step = self._memory.position
-        if self._memory.key(step) != self._key:
-            self._memory.add_key(self._key)
+        self._memory.add_key(_key_of(self._key, step))
         self._draw(tensor, step, share)
         earlier = tensor.clone()
         for back, weight in enumerate(mixing.weights[1:], 1):
@@ -409,8 +410,7 @@ class CorrelatedIntegers:
         import torch  # noqa: PLC0415
 
         step = self._memory.position
-        if self._memory.key(step) != self._key:
-            self._memory.add_key(self._key)
+        self._memory.add_key(_key_of(self._key, step))
         earlier, mixed = torch.empty_like(tensor), torch.zeros_like(tensor, dtype=torch.float64)
         for back, weight in enumerate(mixing.weights[1:], 1):
             if step >= back and self._draw(earlier, step - back, scale * mixing.gain, share):
@@ -435,6 +435,11 @@ class CorrelatedIntegers:
             "CorrelatedIntegers cannot be copied or pickled: their noise would be drawn twice; "
             "make new ones from a stream"
         )
+
+
+def _key_of(key: bytes, step: int) -> bytes:
+    """A key for a step alone: whoever has it, from a checkpoint, knows no other step's noise."""
+    return hashlib.shake_256(key + f":key of {step}".encode()).digest(_KEY)
 
 
 @final

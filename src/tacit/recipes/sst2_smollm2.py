@@ -30,7 +30,8 @@ class Settings:
     ``adapt``: ``lora`` of ``rank``, or ``full``. ``lr`` is the highest learning rate (by default
     4e-3 for adapters, 5e-4 for all weights), ``longest`` how many tokens of a sentence are read,
     ``batch`` how many rows fit into memory, ``model`` a folder of another model. ``correlated``
-    noise takes a part of earlier steps' noise back, where that helps.
+    noise takes a part of earlier steps' noise back, where that helps; a single step has several
+    times more of it, and AdamW needs a rate that is as much higher, which ``lr`` must give.
     """
 
     adapt: Literal["lora", "full"] = "lora"
@@ -54,7 +55,7 @@ def settings(epsilon: float) -> Settings:
 def outline(task: Task) -> Outline:
     """Poisson lots."""
     chosen = task.settings
-    # As for SGD with the momentum and the falling rate of Adam, whose steps follow the same sums.
+    # As for SGD with Adam's momentum and falling rate; Adam itself then needs a higher rate.
     over_steps = Banded(momentum=0.9, schedule="linear") if chosen.correlated else None
     return task.plan(lot=chosen.lot, epochs=chosen.epochs, clip=chosen.clip, correlation=over_steps)
 
@@ -84,6 +85,6 @@ RECIPE = Recipe(
         "the learning rates were chosen by accuracy at ε = 3 on 5,000 training phrases that were "
         "held out, without being charged: of all weights among 2e-4 and 5e-4, of adapters among "
         "1e-3, 2e-3 and 4e-3, with 2 and 3 epochs; lot, clip and rank are usual ones for private "
-        "fine-tuning and were not compared"
+        "fine-tuning and were not compared; no rate was chosen for correlated noise"
     ),
 )

@@ -49,15 +49,19 @@ def mechanism(summary: RunSummary) -> Section:
 
 
 def _plan(plan: Plan) -> Rows:
+    mixed, turns = plan.correlation is not None, plan.groups > 1
+    noise = "noise behind each step's, before it is mixed" if mixed else "noise on each coordinate"
     facts: dict[str, object] = {
         "examples" if plan.unit == "example" else "users": plan.examples,
         "lot size, on average": plan.lot_size,
-        "sampling rate": plan.sample_rate,
+        "sampling rate, of all groups together" if turns else "sampling rate": plan.sample_rate,
+        "groups that take turns": plan.groups if turns else None,
+        "sampling rate within a group": plan.group_rate if turns else None,
         "steps": plan.steps,
         "epochs": plan.epochs,
         "noise multiplier σ": plan.noise_multiplier,
         "clip": plan.clip,
-        "noise on each coordinate of the sum (σ·clip)": plan.noise_scale,
+        f"{noise} of the sum (σ·clip)": plan.noise_scale,
         "clipping": plan.clipping,
         "sampling": plan.sampling,
         "noise": plan.noise,

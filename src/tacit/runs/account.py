@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, final
 
 from tacit._validation import printable
@@ -168,7 +168,7 @@ class RunAccount:
 
 
 def _approved(known: RequestState, budget: str, outline: Outline) -> Plan:
-    """The plan of a request, if the run is by that plan up to the last digits of its noise."""
+    """The plan of a request, if the run is by that plan up to the last digits."""
     if outline.also:
         raise InvalidArgument(
             f"request {known.number} covers a plan, and this run also releases something before it "
@@ -176,8 +176,7 @@ def _approved(known: RequestState, budget: str, outline: Outline) -> Plan:
         )
     asked = Plan.from_dict((known.detail or {}).get("plan"))
     own = outline.plan
-    close = abs(asked.noise_multiplier / own.noise_multiplier - 1.0) < 1e-9
-    same = replace(own, noise_multiplier=asked.noise_multiplier) if close else own
+    same = own.taken_up(asked) or own
     for one in fields(Plan):
         mine, theirs = getattr(same, one.name), getattr(asked, one.name)
         if one.compare and mine != theirs:
@@ -189,7 +188,7 @@ def _approved(known: RequestState, budget: str, outline: Outline) -> Plan:
         raise InvalidArgument(
             f"request {known.number} is for another budget or event than its plan; file another"
         )
-    return replace(same, made_for=own.made_for)
+    return same
 
 
 def _releases(budget: Budget, events: Sequence[Event]) -> list[Release]:

@@ -160,9 +160,8 @@ class Kept:
         except (TacitError, ValueError, TypeError, KeyError, ArithmeticError) as error:
             line = " ".join(str(error).split())[:200]
             raise CheckpointError(f"{self.folder.file(RECORD)} holds no plan: {line}") from None
-        close = abs(old.noise_multiplier / plan.noise_multiplier - 1.0) < 1e-9
-        same = replace(plan, noise_multiplier=old.noise_multiplier)
-        if not close or same != old:
+        same = plan.taken_up(old)
+        if same is None:
             raise InvalidArgument(
                 f"plan must be as when the run in {self.folder.path} began; resume it as it was, "
                 "or start a new run in another folder"

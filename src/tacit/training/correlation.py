@@ -15,13 +15,14 @@ released is C⁻¹ of what a Gaussian mechanism with the strategy matrix C would
 ``Cyclic()`` lots, whole groups, where nothing is gained by sampling.
 
 Coefficients are those of least error in the model for SGD with a ``momentum`` and a ``schedule`` of
-learning rates, unless they are given; other optimizers profit from the same ones.
+learning rates, unless they are given. Adam divides by the noise of a single step, of which there is
+far more than stays: with the same coefficients it needs a rate that is larger in proportion.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, final, get_args
 
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
     from tacit.training.plan import Plan
 
 _MOST_BANDS, _MOST_BUFFERS = 1024, 10
+_FOUND = {"coefficients", "scales", "decays", "share"}  # by an optimiser, where they are not given
+_MOST_ECHO = 64.0  # of what is fed back, in units of a step's own noise: 6 of float32's 24 bits
+DIGITS = 1e-6  # what it finds differs by far less from one machine to another
 
 
 @final
@@ -57,7 +61,8 @@ class Banded:
     """A strategy of ``bands`` bands whose columns have norm 1: noise of the last steps, fed back.
 
     With Poisson lots, records are dealt into as many groups as there are bands, once and for all,
-    and the groups take turns. With ``bands="auto"``, ``Plan.for_budget`` chooses their number.
+    and the groups take turns. With ``bands="auto"`` there are as many as ``coefficients``; where
+    these are left out, ``Plan.for_budget`` chooses.
 
     >>> Banded(4).momentum
     0.0
@@ -73,6 +78,8 @@ class Banded:
         if self.bands != "auto":
             object.__setattr__(self, "bands", _bands(self.bands))
         given = _numbers("coefficients", self.coefficients, self.bands)
+        if given is not None:
+            object.__setattr__(self, "bands", _bands(len(given)))
         if given is not None and given[0] != 1.0:
             raise InvalidArgument(f"coefficients must begin with 1, got {given[0]!r}")
         object.__setattr__(self, "coefficients", given)
@@ -196,6 +203,31 @@ def completed(correlation: Correlation, steps: int, groups: int) -> Correlation:
             return correlation
 
 
+def as_before(found: Correlation | None, before: Correlation | None) -> Correlation | None:
+    """``before`` if only the last digits of what an optimiser found are others, else ``found``.
+
+    >>> as_before(Anticorrelated(0.5), Anticorrelated(0.5 + 1e-12)).share
+    0.500000000001
+    """
+    if found is None or type(found) is not type(before):
+        return found
+    for one in fields(found):
+        mine, theirs = getattr(found, one.name), getattr(before, one.name)
+        if mine != theirs and not (one.name in _FOUND and _close(mine, theirs)):
+            return found
+    return before
+
+
+def _close(mine: object, theirs: object) -> bool:
+    """Whether two numbers, or two tuples of them, differ in digits alone."""
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        return len(mine) == len(theirs) and all(
+            _close(one, other) for one, other in zip(mine, theirs, strict=True)
+        )
+    both = isinstance(mine, float) and isinstance(theirs, float)
+    return both and abs(mine - theirs) <= DIGITS  # type: ignore[operator]
+
+
 def workload_of(correlation: Correlation) -> Workload:
     """What the coefficients are optimised for."""
     return Workload(correlation.momentum, correlation.schedule)
@@ -227,18 +259,38 @@ class Course:
 
     def error(self) -> float:
         """The mean squared error of the models of a run, for noise of variance 1."""
-        import numpy as np  # noqa: PLC0415
-
         from tacit.accounting import strategies  # noqa: PLC0415
 
         workload = workload_of(self.correlation)
         if isinstance(self.correlation, Banded):
             assert self.correlation.coefficients is not None
-            norms, bands = np.array(self.norms()), len(self.correlation.coefficients)
-            of_column = norms[np.minimum(bands, self.steps - np.arange(self.steps)) - 1]
+            of_column = self._column_norms()
             return strategies.normalised_error(self.correlation.coefficients, of_column, workload)
         inverse = mixed(self.correlation, self.steps)
         return self.gain**2 * strategies.mean_squared_error(inverse, workload)
+
+    def step_noise(self) -> float:
+        """The size of a single step's noise, its root mean square, for noise of variance 1."""
+        import numpy as np  # noqa: PLC0415
+
+        if isinstance(self.correlation, Banded):
+            assert self.correlation.coefficients is not None
+            sizes = self._column_norms()
+            inverse = inverse_coefficients(self.correlation.coefficients, self.steps)
+        else:
+            sizes = np.full(self.steps, self.gain)
+            inverse = mixed(self.correlation, self.steps)
+        return float(np.sqrt((np.square(sizes) * np.cumsum(np.square(inverse))).mean()))
+
+    def _column_norms(self) -> NDArray[np.float64]:
+        """For ``Banded``, the norm of every step's column."""
+        import numpy as np  # noqa: PLC0415
+
+        norms = np.array(self.norms())
+        found: NDArray[np.float64] = norms[
+            np.minimum(len(norms), self.steps - np.arange(self.steps)) - 1
+        ]
+        return found
 
 
 @lru_cache(maxsize=64)
@@ -253,7 +305,7 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
     match correlation:
         case Banded(coefficients=tuple(own)):
             found = normalised_sensitivity(own, steps, apart)
-            inverse = inverse_coefficients(own, steps)
+            inverse = _checked_inverse(own, steps)
             return Course(correlation, steps, 1.0, found.value, math.hypot(*inverse.tolist()))
         case Buffered(scales=tuple(scales), decays=tuple(decays)):
             strategy, terms = buffered_coefficients(scales, decays, steps), 2 * len(scales)
@@ -266,6 +318,21 @@ def course(correlation: Correlation, steps: int, groups: int) -> Course:
     comes_to = inverse_sensitivity(strategy, apart, terms=terms)
     reach = math.fsum(strategy.tolist())
     return Course(correlation, steps, comes_to.norm, comes_to.sensitivity, reach)
+
+
+def _checked_inverse(coefficients: Sequence[float], steps: int) -> NDArray[np.float64]:
+    """The coefficients of C⁻¹, which say how much of earlier noise a step's has; not too much.
+
+    Noise that grows soon rounds a step's own numbers away in floating point: all of it is then what
+    earlier steps have shown.
+    """
+    inverse = inverse_coefficients(coefficients, steps)
+    if not abs(inverse).max() <= _MOST_ECHO:
+        raise InvalidArgument(
+            f"correlation must have coefficients whose noise does not grow over the {steps} steps, "
+            f"got some whose inverse has {abs(inverse).max():.3g}; leave them out"
+        )
+    return inverse
 
 
 @final
@@ -423,7 +490,9 @@ def correlation_in_words(plan: Plan) -> str:
             how = f"by a strategy of {bands} bands ({bands - 1} times the parameters are kept)"
         case _:
             how = f"by {type(own).__name__}"
+    size = course(own, plan.steps, plan.groups).step_noise()
     return (
         f"this noise is mixed with that of earlier steps {how}, whose coefficients are for "
-        f"{workload}"
+        f"{workload};\na single step then has {size:.3g} times as much of it, and later steps take "
+        "most of that back"
     )

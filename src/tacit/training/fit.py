@@ -246,7 +246,8 @@ def carry_out(
         progress = watch.progress if dp.world.leads else False
         with display(progress, steps=plan.steps, taken=dp.steps_taken, delta=delta) as shown:
             seen = _Seen(prepared, watch, shown)
-            for epoch in _epochs(dp, prepared, averaging, seen, spent, stopped):
+            begun = _keeping_groups(dp, keeping)
+            for epoch in _epochs(dp, prepared, averaging, seen, spent, stopped, begun):
                 record = EpochRecord(
                     epoch=epoch, steps=dp.steps_taken, epsilon=spent(),
                     held_out_accuracy=prepared.accuracy(averaging.best),
@@ -352,8 +353,9 @@ def _epochs(
     seen: _Seen,
     spent: Callable[[], float],
     stopped: _Stopping,
+    begun: Callable[[], None] | None,
 ) -> Iterator[int]:
-    """Trains, and stops after each epoch with its number."""
+    """Trains, and stops after each epoch with its number; ``begun`` comes after the first step."""
     losses = partial(prepared.loss or default_loss, dp.model)
     scheduler = prepared.schedule.scheduler
     for lot in dp.lots():
@@ -363,12 +365,25 @@ def _epochs(
         if scheduler is not None:
             scheduler.step()
         averaging.after(dp.steps_taken)
+        if begun is not None:
+            begun()
+            begun = None
         seen.step(dp, rates, spent)
         epoch = finished_epoch(dp.plan, dp.steps_taken)
         if epoch is not None:
             yield epoch
         if stopped.now():
             return
+
+
+def _keeping_groups(dp: Session, keeping: Keeping) -> Callable[[], None] | None:
+    """What keeps the groups that take turns from the first step on, if there are any.
+
+    Without them a run that is charged cannot go on: a crash would cost all of it.
+    """
+    if keeping.save is None or dp.plan.groups == 1 or dp.steps_taken:
+        return None
+    return partial(dp.save, keeping.save)
 
 
 @final

@@ -294,6 +294,11 @@ class Computation:
         if self._recordings is not None:
             self._recordings.forget()
 
+    @property
+    def records(self) -> bool:
+        """Whether batches are to be recorded."""
+        return self._recorded is not None
+
     def explain(self) -> str:
         """How lots are cut where lengths are known, and whether batches are replayed, in lines."""
         replayed = "" if self._recordings is None else self._recordings.describe()

@@ -29,8 +29,10 @@ from tacit.accounting.events import (
 from tacit.errors import InvalidArgument, Uncalibratable
 from tacit.statement import rounded_up
 from tacit.training.correlation import (
+    DIGITS,
     Banded,
     Correlation,
+    as_before,
     check_correlated,
     completed,
     correlated_event,
@@ -360,6 +362,23 @@ class Plan:
             lines.append(f"The whole plan is (ε, δ) = ({spent}, {compact(delta)})-private.")
         return "\n".join(lines)
 
+    def taken_up(self, before: Plan) -> Plan | None:
+        """``before`` if it is this plan, found on another machine or version; else None.
+
+        There σ may differ in the last digits, and so may the coefficients of correlated noise. Who
+        goes on with a run, or draws on what was approved, goes by the plan as it was.
+
+        >>> plan = Plan(examples=9, lot_size=3, steps=5, noise_multiplier=2, clip=1)
+        >>> plan.taken_up(replace(plan, noise_multiplier=2.1)) is None
+        True
+        """
+        digits = 1e-9 if self.correlation is None else DIGITS
+        if not abs(before.noise_multiplier / self.noise_multiplier - 1.0) < digits:
+            return None
+        correlation = as_before(self.correlation, before.correlation)
+        same = replace(self, noise_multiplier=before.noise_multiplier, correlation=correlation)
+        return same if same == before else None
+
     def as_dict(self) -> dict[str, Any]:
         """The plan in JSON's types."""
         names = [name for name in _names() if name != "correlation" or self.correlation is not None]
@@ -611,6 +630,11 @@ def _value(name: str, value: object) -> object:
 
 
 def _tried_in_words(plan: Plan) -> str:
+    if len(plan.tried) == 1:
+        return (
+            f"Correlated noise was not tried: lots of {plan.lot_size:g} of {plan.examples:,} and "
+            f"{plan.steps:,} steps leave no room for two groups of records that take turns."
+        )
     tried = "; ".join(f"{bands}: {error:.3g}" for bands, error in plan.tried)
     if plan.correlation is None:
         return (

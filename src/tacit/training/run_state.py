@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.training import charging, claim
 from tacit.training.checkpoint import read, restore
 from tacit.training.sampling import Allocation
@@ -47,10 +47,20 @@ class RunState:
     resumed: bool  # the groups are known to be those of all steps before
     steps_taken: int = 0
 
-    def begin(self) -> int:
-        """Takes up the charges; returns the position in the plan at which the next lot is.
+    @property
+    def position(self) -> int:
+        """The step of the plan that comes next: of the next lot's turn, and of its noise."""
+        return self.steps_taken + self.charges.lost
+
+    @property
+    def _is_over(self) -> bool:
+        return self.position >= self.run.last_step
+
+    def begin(self) -> None:
+        """Takes up the charges, and the noise where the next lot is.
 
         Raises:
+            CheckpointError: if there are steps to come, and their groups are missing.
             ProtocolError: if steps were lost and nobody knows which groups took those turns.
         """
         self.charges.begin(self.plan, self.run.last_step, self.steps_taken)
@@ -61,11 +71,20 @@ class RunState:
                 f"{lost} steps were lost and no checkpoint says which groups of records "
                 "took their turns: a run with groups goes on from a checkpoint; or reserve again"
             )
+        if self.groups is not None and not self.groups.needed and not self._is_over:
+            raise CheckpointError("the checkpoint does not hold the groups of its run")
         self.resumed = True
-        position = self.steps_taken + lost
+        self.follow()
+
+    def follow(self) -> None:
+        """Takes correlated noise to the next step; it is there, unless a release has failed.
+
+        A step that is counted has used up its turn and its column. Where its noise could not be
+        drawn, that of the next one starts afresh behind it: columns that fall behind the turns of
+        the groups would let a record come again before its bands are over.
+        """
         if self.memory is not None:
-            self.memory.begin(position)
-        return position
+            self.memory.begin(self.position)
 
     def _leave_broken_epoch(self) -> None:
         """Charges the rest of an epoch of ``Allocation`` of which steps were lost, and leaves it.
@@ -83,12 +102,14 @@ class RunState:
 
     def state(self) -> dict[str, Stateful]:
         """What a checkpoint keeps of it, beside the number of steps taken."""
+        self.follow()  # a release that failed has left noise which no step needs
         own: dict[str, Stateful] = {_RUN: self.run}
         if isinstance(self.plan.sampling, Allocation):
             own[_EPOCH] = self.epoch
         if self.memory is not None:
             own[_NOISE] = self.memory
         if self.groups is not None:
+            self.groups.needed = not self._is_over
             own[_GROUPS] = self.groups
         return {**own, **self.clip.state(), **self.charges.state()}
 

@@ -198,7 +198,7 @@ class LotSampler:
         plan = self._plan
         if self._groups is not None:
             return self._of_group(self._groups)
-        if isinstance(plan.sampling, FullBatch):
+        if isinstance(plan.sampling, FullBatch | Cyclic):  # a single group is everybody
             return np.arange(plan.examples, dtype=np.int64)
         if isinstance(plan.sampling, Allocation):
             if self._epoch.is_over:
@@ -246,8 +246,10 @@ class Groups:
 
     Guarantee:
         Each record's group is uniform (to within 2⁻⁵⁰) and independent of the others', whatever its
-        place: whether another record is there or not changes nothing of it. A checkpoint keeps the
-        key, so that a resumed run has the same groups. Nothing rests on its being secret.
+        place: whether another record is there or not changes nothing of it. Who is in which group
+        may be known. A checkpoint keeps the key, so that a resumed run has the same groups, as long
+        as they are ``needed``: where a record is missing, the same key deals those behind it into
+        other groups than before, and together with what was released it would tell.
 
     >>> from tacit.randomness import UnsafeSeededStream
     >>> groups = Groups(10, 3, UnsafeSeededStream(0, "groups"))
@@ -258,6 +260,7 @@ class Groups:
     def __init__(self, records: int, count: int, stream: Stream) -> None:
         self._records, self._count = records, count
         self._key = bytes(one_time_key(stream))
+        self.needed = True  # until the last step
         self._members: list[NDArray[np.int64]] | None = None
 
     def members(self, group: int) -> NDArray[np.int64]:
@@ -271,12 +274,14 @@ class Groups:
         return self._members[group]
 
     def state_dict(self) -> dict[str, Any]:
-        """The key, for a checkpoint."""
-        return {"key": self._key.hex()}
+        """The key, for a checkpoint; none after the last step."""
+        return {"key": self._key.hex() if self.needed else ""}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the groups of a checkpoint."""
         key = bytes.fromhex(str(state_dict["key"]))
-        if len(key) != len(self._key):
+        if len(key) not in (0, len(self._key)):
             raise CheckpointError("the checkpoint's key of groups is not of 32 bytes")
-        self._key, self._members = key, None
+        self.needed = bool(key)
+        if key:
+            self._key, self._members = key, None

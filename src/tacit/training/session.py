@@ -160,7 +160,7 @@ class Session:
     def __enter__(self) -> Session:
         self._custody.check_enterable()
         try:
-            self._sampler.go_to(self._run_state.begin())
+            self._run_state.begin()
             self._start_alike()
         except BaseException as error:
             self.world.failed(error)
@@ -295,6 +295,8 @@ class Session:
 
     def _sampled(self) -> NDArray[np.int64]:
         """A sample, or this process's part of it."""
+        if self._run_state.groups is not None:
+            self._sampler.go_to(self._run_state.position)  # whose turn it is
         drawn = self._sampler.draw()
         return drawn if self.world.is_alone else self.world.share(drawn)
 
@@ -410,10 +412,15 @@ class Session:
         if not self.world.is_alone:
             counts = self.world.all_say(f"the end of lot {draw.step}", self._clip.centred)
             self._clip.count_all(counts)
-        self._run_state.steps_taken += 1
+        self._count_step()
         means = self._means(sums)
         self._clip.end(self._noise)
         return means
+
+    def _count_step(self) -> None:
+        if self._run_state.memory is not None:
+            self._run_state.follow()
+        self._run_state.steps_taken += 1
 
     def _recorded_step(self, updates: Updates, guard: Guard) -> None:
         """Replays noise and update; runs them, and in time records them, where there is no replay.
@@ -424,7 +431,7 @@ class Session:
         known = updates.recorded(sums.values())
         guard.check_before_step(compare=known is None)
         self._computation.finished()
-        self._run_state.steps_taken += 1
+        self._count_step()
 
         def work() -> None:
             guard.compare_values()
@@ -532,10 +539,20 @@ class Session:
             rules = "No batch has been computed yet, so no rule has been chosen."
         else:
             rules = seen.describe(self.plan.unit)
-        updates = "" if self._updates is None else self._updates.describe()
+        updates = self._updates_in_words()
         replayed = "\n".join(way for way in (self._computation.explain(), updates) if way)
         world = self._world_in_words()
         return "\n\n".join(part for part in (self.plan.describe(), world, rules, replayed) if part)
+
+    def _updates_in_words(self) -> str:
+        if self._updates is not None:
+            return self._updates.describe()
+        if self.plan.correlation is None or not self._computation.records:
+            return ""
+        return (
+            "Noise and update are computed each time, not replayed: correlated noise is mixed with "
+            "that of earlier steps."
+        )
 
     def _world_in_words(self) -> str:
         sharded = self._weights.sharded

@@ -20,7 +20,7 @@ from tacit.recipes.auditing.trial import answers, threads
 from tacit.runs.run import seeded
 from tacit.training.fit import Watch, carry_out
 from tacit.training.plan import Plan
-from tacit.training.sampling import FullBatch
+from tacit.training.sampling import FullBatch, Poisson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,8 +86,7 @@ def check_same_run(run: Finished, prepared: Prepared) -> None:
                 f"{theirs} there, got {mine}"
             )
     theirs = Plan.from_dict(run.statement.plan)
-    close = abs(prepared.plan.noise_multiplier / theirs.noise_multiplier - 1.0) < 1e-9
-    if not close or replace(prepared.plan, noise_multiplier=theirs.noise_multiplier) != theirs:
+    if prepared.plan.taken_up(theirs) is None:
         raise InvalidArgument(
             f"prepare must give the plan of the run in {run.path}, got another one"
         )
@@ -151,10 +150,14 @@ def trained_like_own(trial: OwnTrial, coins: NDArray[np.bool_], seed: int) -> ND
 
 
 def _plan_for(plan: Plan, examples: int) -> Plan:
-    """The same plan for another number of examples; a lot of all stays one."""
-    full = isinstance(plan.sampling, FullBatch)
-    lot = examples if full else min(plan.lot_size, examples)
-    return replace(plan, examples=examples, lot_size=lot)
+    """The same plan for another number of examples; a lot of all stays one.
+
+    A Poisson lot comes from one of the groups that take turns, and has no more than are in that.
+    """
+    if isinstance(plan.sampling, FullBatch):
+        return replace(plan, examples=examples, lot_size=examples)
+    most = examples // plan.groups if isinstance(plan.sampling, Poisson) else examples
+    return replace(plan, examples=examples, lot_size=min(plan.lot_size, most))
 
 
 def _joined(trial: OwnTrial, prepared: Prepared) -> ConcatDataset[Any]:
