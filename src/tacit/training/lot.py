@@ -297,7 +297,7 @@ class Computation:
     @property
     def records(self) -> bool:
         """Whether batches are to be recorded."""
-        return self._recorded is not None
+        return self._recordings is not None
 
     def explain(self) -> str:
         """How lots are cut where lengths are known, and whether batches are replayed, in lines."""
