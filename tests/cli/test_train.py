@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tacit.accounting import epsilon
 from tacit.accounting.serialization import from_dict
 from tacit.cli import main
-from tacit.cli.runs import command_line
+from tacit.cli.runs import command_line, opening
 from tacit.data import load
 from tacit.errors import DataError
 from tacit.ledger import Ledger
@@ -770,3 +770,18 @@ def test_a_learning_rate_of_nothing_spends_no_budget(
     assert not out.exists()
     with Ledger(f"sqlite:///{budget}") as ledger:
         assert ledger.budget("digits").spent().epsilon == 0
+
+
+def test_a_budget_that_is_made_is_shown_beside_those_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that a mistyped name or address is seen: it would be charged in place of the right one."""
+    url = f"sqlite:///{tmp_path / 'budget.db'}"
+    for name, beside in (("digits", "which held no budget before"),
+                         ("digist", "which already holds 'digits'")):  # fmt: skip
+        opened = opening(url, name, epsilon=3.0, delta=1e-5, resume=False)
+        assert opened is not None
+        opened()
+        said = capsys.readouterr().err
+        assert said.startswith(f"tacit: made the budget '{name}' (ε = 3, δ = 1e-5, declared) in ")
+        assert said.endswith(f", {beside}\n")

@@ -15,7 +15,7 @@ from tacit.cli.options import Refusal
 from tacit.cli.streams import complain, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tacit.ledger import Budget
 
@@ -52,18 +52,26 @@ def opening(
         from tacit.ledger import Ledger
 
         held = Ledger(url, create=not resume)
-        there = name in {one.name for one in held.budgets()}
-        if there or resume:
-            budget, done = held.budget(name), "opened"
+        known = [one.name for one in held.budgets()]
+        if name in known or resume:
+            budget, done, beside = held.budget(name), "opened", ""
         else:
             budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
+            beside = _beside(known)
         complain(
             f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {compact(budget.delta)}, "
-            f"{budget.composition}) in {held.location}"
+            f"{budget.composition}) in {held.location}{beside}"
         )
         return budget
 
     return opened
+
+
+def _beside(known: Sequence[str]) -> str:
+    """What else the ledger holds: a mistyped name or address would be charged by itself."""
+    if not known:
+        return ", which held no budget before"
+    return f", which already holds {', '.join(map(ascii, known[:8]))}{', …' * (len(known) > 8)}"
 
 
 def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
