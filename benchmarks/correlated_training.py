@@ -1,8 +1,8 @@
 """Trains a small CNN on Fashion-MNIST with independent and with correlated noise: accuracies.
 
     python benchmarks/correlated_training.py --data FOLDER [--seeds 5] [--record]
-    python benchmarks/correlated_training.py --data FOLDER --optimizers sgd adam --record
-        --lots 512 2048 --epochs 3 --epsilons 3 8           # is it the same with AdamW?
+    python benchmarks/correlated_training.py --data FOLDER --optimizers adam sgd --seeds 4
+        --lots 512 2048 --epochs 3 --epsilons 3 8 [--record]    # is it the same with AdamW?
 
 Small lots and few epochs, where correlated noise should help: by default lots of 64, two epochs,
 ε = 2 and 8 at δ = 1e-5, SGD with momentum. `Plan.for_budget(correlation=tacit.Banded())` finds the
