@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tacit import __version__
 from tacit.cli import main
+from tacit.cli.plan import page
+from tacit.reports.plan_summary import AccountedRun, summarise
 
 from ..forked import Forked
 
@@ -121,7 +124,16 @@ def test_target_epsilon_solves_for_the_noise_of_every_theorem(capsys):
 
 def test_page_shows_the_noise_that_each_theorem_demands(capsys):
     assert main([*without("--sigma", QUICK), "--epsilon", "2"]) == 0
-    assert "σ for ε = 2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "σ for ε = 2" in shown
+    assert "is the least noise for ε = 2" in shown
+
+
+def test_noise_that_is_known_to_be_enough_alone_is_not_called_the_least():
+    summary = summarise(AccountedRun(sigma=4.0, rate=0.05, steps=1000, delta=1e-5), None)
+    for share, words in ((1.0, "is the least noise for"), (1.2, "is noise enough for")):
+        shown = page(replace(summary, target=share * summary.interval.upper))
+        assert words in "\n".join(map(str, shown))
 
 
 def test_rate_and_steps_say_the_same_as_examples_and_epochs(capsys):

@@ -280,6 +280,7 @@ REFUSED = {
     "k 0": (["knn", "--k", "0"], "k must be a whole number"),
     "rate 2": (["knn", "--rate", "2"], "rate must lie between 0 and 1"),
     "rate 0": (["knn", "--rate", "0"], "rate must be above 0"),
+    "teachers without images": (["pate", "--teachers", "1001"], "at most the 1,000 private images"),
     "no teachers": (["pate", "--teachers", "0"], "teachers must be a whole number"),
     "epochs 0": (["pate", "--epochs", "0"], "epochs must be a whole number"),
     "lr below 0": (["pate", "--lr", "-1"], "lr must be a positive"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from tacit.data import Examples, load
+from tacit.errors import InvalidArgument
 from tacit.recipes import find, run
 from tacit.recipes.digits import BIAS, rows
 
@@ -29,3 +31,8 @@ def test_rows_are_normalised_one_by_one() -> None:
 def test_steps_are_shorter_where_there_is_more_noise() -> None:
     settings = find("digits").settings
     assert settings(0.5).lr < settings(1.0).lr < settings(3.0).lr == settings(8.0).lr
+
+
+def test_a_share_above_one_is_named_as_it_was_given() -> None:
+    with pytest.raises(InvalidArgument, match="averaged must lie between 0 and 1, got 7"):
+        run("digits", epsilon=3, data=load("digits"), settings={"averaged": 7.0})

@@ -351,7 +351,9 @@ def _answer(summary: PlanSummary) -> Text:
     text = Text()
     if summary.target is not None:
         text.append(f"σ = {rounded_up(summary.setting.sigma, 8)}", "bold green")
-        text.append(f" is the least noise for ε = {compact(summary.target)} at δ = {delta}.\n")
+        tight = interval.upper > 0.999 * summary.target  # else less might do, and nobody knows
+        what = "the least noise" if tight else "noise enough"
+        text.append(f" is {what} for ε = {compact(summary.target)} at δ = {delta}.\n")
     text.append(f"ε ≤ {rounded_up(interval.upper)}", "bold green")
     text.append(f" at δ = {delta}. ")
     if not interval.two_sided:

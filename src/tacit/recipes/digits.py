@@ -17,6 +17,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
+from tacit._validation import probability
 from tacit.runs import Recipe
 from tacit.training import Prepared, Schedule
 
@@ -69,7 +70,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
                 optimizer, lambda step: min(1.0, 2.0 - 2.0 * step / plan.steps)
             ),
             average=AveragedModel(model),
-            average_from=round(plan.steps * (1.0 - chosen.averaged)),
+            average_from=round(plan.steps * (1.0 - probability("averaged", chosen.averaged))),
         ),
     )
 

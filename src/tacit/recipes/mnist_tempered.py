@@ -17,6 +17,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from tacit import models
+from tacit._validation import probability
 from tacit.recipes import parts
 from tacit.runs import Anchor, Recipe
 from tacit.training import Performance, Prepared, Schedule
@@ -83,7 +84,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         schedule=Schedule(
             scheduler=parts.falling(optimizer, plan.steps, chosen.falling),
             average=AveragedModel(model),
-            average_from=int(plan.steps * (1.0 - chosen.averaged)),
+            average_from=int(plan.steps * (1.0 - probability("averaged", chosen.averaged))),
         ),
         performance=Performance(compile=chosen.compiled),
         tf32=False,

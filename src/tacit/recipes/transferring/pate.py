@@ -224,6 +224,11 @@ class Settings(TransferSettings):
         fits_public("queries", self.queries, parts)
         if self.votes is not None:
             check_votes(self, len(parts.data.classes), len(parts.public))
+        elif self.teachers > len(parts.data.train):
+            raise InvalidArgument(
+                f"teachers must be at most the {len(parts.data.train):,} private images, got "
+                f"{self.teachers:,}: one without images has nothing to vote by"
+            )
 
     def events(self, adjacency: Adjacency) -> tuple[Event, ...]:
         """Screenings with answers, round by round, and the noisy cost of them if it is released."""
