@@ -49,6 +49,10 @@ def elsewhere(folder: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.skipif(
+    not sys.prefix.isascii(),
+    reason="needs an environment whose path is ASCII: else Python itself does not start there",
+)
 @pytest.mark.parametrize(
     "tests", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"]
 )

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+import tacit
 from tacit import losses
 from tacit.accounting import Composed, Gaussian, epsilon
 from tacit.errors import InvalidArgument
@@ -521,19 +522,26 @@ def test_a_loss_that_torch_cannot_compute_is_refused_in_torchs_words() -> None:
 
 
 def test_a_learning_rate_that_teaches_nothing_is_refused() -> None:
-    model = network()
+    model, data = network(), blobs(EXAMPLES, 1)
     for rate, words in ((0.0, "lr of the optimizer must be above 0, got 0"),
                         (float("nan"), "lr of the optimizer must be a finite number")):  # fmt: skip
         with pytest.raises(InvalidArgument, match=words):
-            fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model, rate), delta=DELTA)
+            tacit.fit(model, sgd(model, rate), plan(), data, delta=DELTA)
     still = sgd(model, 0.0)
     flat = torch.optim.lr_scheduler.LambdaLR(still, lambda step: 1.0 + step)
     with pytest.raises(InvalidArgument, match="must be above 0"):
-        fit(model, blobs(EXAMPLES, 1), plan(), optimizer=still, delta=DELTA, scheduler=flat)
+        tacit.fit(model, still, plan(), data, delta=DELTA, schedule=Schedule(scheduler=flat))
     optimizer = sgd(model)
     warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(step > 0))
     assert optimizer.param_groups[0]["lr"] == 0.0
-    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=optimizer, delta=DELTA, scheduler=warm)
+    tacit.fit(model, optimizer, plan(), data, delta=DELTA, schedule=Schedule(scheduler=warm))
+
+
+def test_an_audit_may_keep_weights_where_they_are() -> None:
+    model = network()
+    before = [one.detach().clone() for one in model.parameters()]
+    fit(model, blobs(EXAMPLES, 1), plan(), optimizer=sgd(model, 0.0), delta=DELTA)
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 class Wrapped(nn.Module):

@@ -17,7 +17,7 @@ from tacit.runs.job import Job, RunTerms, Surroundings
 from tacit.runs.recipe import Outline
 from tacit.runs.record import RunRecord
 from tacit.runs.run import Place, kept_run
-from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out
+from tacit.training.fit import Fit, Prepared, Schedule, Watch, carry_out, check_trainable
 from tacit.training.preflight import check_roles
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def fit(
         watch = Watch(
             progress=progress, on_epoch=on_epoch, on_step=on_step, on_secret_loss=on_secret_loss
         )
+        check_trainable(prepared)
         return carry_out(prepared, delta=delta, budget=budget, watch=watch)
     try:
         with stoppable(quiet=True) as stop:

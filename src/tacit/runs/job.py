@@ -19,7 +19,7 @@ from tacit.runs.kept import History, Kept, check_name, shared_release
 from tacit.runs.results import Trained
 from tacit.statement import extended
 from tacit.training.distributed.sharded import is_sharded, whole
-from tacit.training.fit import Keeping, Watch, carry_out
+from tacit.training.fit import Keeping, Watch, carry_out, check_trainable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -308,6 +308,7 @@ class Job:
         """
         if self._plan is None or prepared.plan != self._plan:
             raise ProtocolError("prepare must train by the plan that it is given")
+        check_trainable(prepared)
         self._stop_if_asked()
         self._begin()
         history = History()

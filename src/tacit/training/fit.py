@@ -277,7 +277,7 @@ def with_unit(statement: Statement, in_words: str) -> Statement:
 def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
     """Refuses what cannot be carried out, before anything is charged."""
     schedule = prepared.schedule
-    check_trainable(prepared)
+    _check_parts(prepared)
     check_place("save", keeping.save)
     check_held_out(prepared.dataset, prepared.held_out)
     check_judge(
@@ -288,7 +288,16 @@ def _checked(prepared: Prepared, keeping: Keeping) -> _Averaging:
 
 
 def check_trainable(prepared: Prepared) -> None:
-    """Refuses a loss, a schedule or a learning rate that cannot teach."""
+    """Refuses a loss, a schedule or a learning rate that cannot teach, before a user's run.
+
+    ``carry_out`` takes a rate of 0, by which audits keep the weights where they are.
+    """
+    _check_parts(prepared)
+    check_rates(_optimizers(prepared), prepared.schedule.scheduler)
+
+
+def _check_parts(prepared: Prepared) -> None:
+    """Refuses a loss or a schedule that is none."""
     schedule = prepared.schedule
     if not isinstance(schedule, Schedule):
         raise InvalidArgument(
@@ -297,7 +306,6 @@ def check_trainable(prepared: Prepared) -> None:
         )
     check_loss(prepared.loss)
     check_scheduler(schedule.scheduler, _optimizers(prepared))
-    check_rates(_optimizers(prepared), schedule.scheduler)
 
 
 def _optimizers(prepared: Prepared) -> tuple[Optimizer, ...]:
