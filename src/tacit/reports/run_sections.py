@@ -183,8 +183,8 @@ def _plainly(summary: RunSummary) -> str:
     unit, (false, true) = summary.statement.unit, summary.figures.attack[0]
     among = round(1.0 / false)
     return (
-        f"In plain words: the part of each {unit} in this model is hidden up to a limit, and ε "
-        f"says which. Say that someone has the model and knows all other data, and wrongly names 1 "
+        f"In plain words: what this model owes to any one {unit} is hidden, up to a limit that ε "
+        f"sets. Say that someone has the model and knows all other data, and wrongly names 1 "
         f"of {among:,} that were not in the data: then they find at most {_found(true, among)} of "
         f"{among:,} that were, where blind guessing finds 1. What the data say about everybody is "
         "not hidden: if smokers fall ill more often, the model may say so of any smoker, in the "
