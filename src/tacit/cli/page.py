@@ -45,9 +45,7 @@ def rendered(parts: Iterable[RenderableType]) -> str:
         console.width = WIDTH_WITHOUT_TERMINAL
     with console.capture() as capture:
         for part in parts:
-            if isinstance(part, Table) and _needed(part) > console.width:
-                part = _stacked(part)  # noqa: PLW2901
-            console.print(Segments(_cleaned(console.render(part))))
+            console.print(Segments(_cleaned(console.render(_fitted(part, console.width)))))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -60,6 +58,11 @@ def _cleaned(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 # ---- a table on a narrow terminal
+
+
+def _fitted(part: RenderableType, width: int) -> RenderableType:
+    """The part, or what is shown in its place where a table would be cut."""
+    return _stacked(part) if isinstance(part, Table) and _needed(part) > width else part
 
 
 def _needed(table: Table) -> int:

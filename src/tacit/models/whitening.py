@@ -224,8 +224,7 @@ def _input_moments(
 
 def _learning_behind(layer: nn.Conv2d | nn.Linear, moments: Tensor, ridge: float) -> FixedMap:
     """The map, after the layer's weights were multiplied by its inverse."""
-    values, vectors = torch.linalg.eigh(moments)
-    strength = values.clamp(min=0.0)
+    strength, vectors = _strongest(moments, len(moments))
     scales = (strength + ridge * strength.sum()).rsqrt()
     scales = scales * (strength.sum() / (strength * scales**2).sum()).sqrt()
     inverse = (vectors / scales) @ vectors.T
