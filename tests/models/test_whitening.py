@@ -180,6 +180,12 @@ def test_layers_are_given_white_channels_of_the_strength_in_all_that_they_had() 
         assert one.max() > 1.5 * one.mean()  # they were far from it
 
 
+def test_images_that_do_not_reach_a_layer_are_refused() -> None:
+    network, images = network_and_images()
+    with pytest.raises(InvalidArgument, match="images must reach every layer"):
+        with_whitened_inputs(network, torch.zeros_like(images), ridge=1e-3)
+
+
 def test_only_a_network_with_a_last_linear_layer_is_whitened() -> None:
     with pytest.raises(InvalidArgument, match=r"network must end with nn\.Linear, got ReLU"):
         with_whitened_inputs(torch.nn.Sequential(torch.nn.ReLU()), torch.zeros(2, 3), ridge=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,6 +174,21 @@ def test_whitening_by_synthetic_images_changes_nothing_but_how_layers_learn(
     assert torch.allclose(*found, atol=1e-4)
     fixed = [name for name, _ in model.named_buffers()]
     assert len(fixed) == (1 if whitened == "last" else 11)
+
+
+def test_what_is_whitened_by_depends_on_no_private_image(file: Path) -> None:
+    task = _task(file, probe=0, whitened="all")
+    others = pictures(channels=3, size=16, train=60, test=20)
+    black = replace(others.train, inputs=np.zeros_like(others.train.inputs))
+    found = []
+    for data in (task.data, replace(others, train=black)):
+        torch.manual_seed(0)
+        ready = cifar10_prior.prepare(
+            replace(task, data=data), cifar10_prior.outline(task).plan, _nothing
+        )
+        assert cifar10_prior.WHITENED in ready.public
+        found.append([*ready.model.buffers()])
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("changes", [{"prior": "none"}, {"filters": "standardised"}])

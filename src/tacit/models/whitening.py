@@ -225,6 +225,8 @@ def _input_moments(
 def _learning_behind(layer: nn.Conv2d | nn.Linear, moments: Tensor, ridge: float) -> FixedMap:
     """The map, after the layer's weights were multiplied by its inverse."""
     strength, vectors = _strongest(moments, len(moments))
+    if not strength[0] > 0.0:
+        raise InvalidArgument("images must reach every layer, got some of which one is given zeros")
     scales = (strength + ridge * strength.sum()).rsqrt()
     scales = scales * (strength.sum() / (strength * scales**2).sum()).sqrt()
     inverse = (vectors / scales) @ vectors.T

@@ -49,6 +49,10 @@ PUBLIC: Final = (
     "the weights that training began with, which are public: a prior learned from synthetic images "
     "alone, as its file says (SHA-256 {sha256})"
 )
+WHITENED: Final = (
+    "fixed maps before layers of the network, which are public: they follow from the prior and "
+    "from further synthetic images"
+)
 _STEPS: Final = {0.5: 600, 1.0: 875, 2.0: 1125, 3.0: 1593, 4.0: 1687, 8.0: 2468}  # of both phases
 _PROBE: Final = 98  # of them, 8 passes in lots of 4,096 over 50,000: the last layer alone
 _RIDGE: Final = 1e-3  # of whitening
@@ -158,8 +162,14 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         schedule=Schedule(average=parts.moving_average(model, chosen.decay)),
         performance=_performance(chosen) if on_gpu else None,
         tf32=True,
-        public=() if began is None else (PUBLIC.format(sha256=began.sha256),),
+        public=() if began is None else _public(chosen, began),
     )
+
+
+def _public(chosen: Settings, began: Prior) -> tuple[str, ...]:
+    """What went into the network without being private."""
+    maps = () if chosen.whitened == "none" else (WHITENED,)
+    return (PUBLIC.format(sha256=began.sha256), *maps)
 
 
 def _network(chosen: Settings, began: Prior | None, classes: int) -> nn.Sequential:
