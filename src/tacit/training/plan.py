@@ -13,7 +13,8 @@ from typing import Any, Literal, final, get_args
 
 from tacit._files import parse_json
 from tacit._numbers import compact
-from tacit._validation import check_delta, positive, whole
+from tacit._validation import check_delta as check_delta  # noqa: PLC0414 - sessions have it from here
+from tacit._validation import positive, whole
 from tacit.accounting.events import (
     Adjacency,
     Composed,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit._validation import check_delta, open_probability
+from tacit._validation import open_probability
 from tacit.errors import LedgerError, ProtocolError
 from tacit.training import checkpoint_file, claim, preflight
 from tacit.training.assembly import Setup, assembled
@@ -24,6 +24,7 @@ from tacit.training.distributed.shares import Wrapper
 from tacit.training.distributed.world import World, joined
 from tacit.training.lot import Draw, Lot, Lots
 from tacit.training.performance import Performance
+from tacit.training.plan import Plan, check_delta
 
 if TYPE_CHECKING:
     import os
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tacit.training.checkpoint import Stateful
     from tacit.training.guards import Guard
     from tacit.training.loaders import Collate
-    from tacit.training.plan import Plan
     from tacit.training.updates import Updates
     from tacit.training.verification import SensitivityCheck
 
@@ -418,7 +418,8 @@ class Session:
         return means
 
     def _count_step(self) -> None:
-        self._run_state.follow()
+        if self._run_state.memory is not None:
+            self._run_state.follow()
         self._run_state.steps_taken += 1
 
     def _recorded_step(self, updates: Updates, guard: Guard) -> None:
