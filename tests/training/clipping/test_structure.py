@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping import clipped_gradients
+from tacit.training.clipping import engine as engine_module
+from tacit.training.clipping import structure as structure_module
+from tacit.training.clipping.engine import Engine
 from tacit.training.clipping.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def norms(model: nn.Module, losses, rows: int) -> torch.Tensor:
@@ -74,3 +80,73 @@ def test_what_probes_show_is_looked_at_without_the_recorder(
 
     clipped_gradients(dict(model.named_parameters()), losses, rows=6, clip=1.0)
     assert len(seen) - forward[0] < 20  # ones for the few backward passes, and no more
+
+
+class Adapter(nn.Module):
+    """A matrix behind another that begins with zeros, so that no loss reaches it at first."""
+
+    def __init__(self, *, mixes: bool = False) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 2, bias=False), nn.Linear(2, 3, bias=False)
+        self.mixes = mixes
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.first(x)
+        return self.last(found + found.flip(0) if self.mixes else found)
+
+
+def batches_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The norms of one batch after the other, by one engine."""
+    parameters = dict(model.named_parameters())
+    engine = Engine(parameters, dict.fromkeys(parameters, 0))
+
+    def norms(x: Tensor) -> Tensor:
+        engine.begin(len(x))
+        engine.enter()
+        losses = (model(x) - 1.0).square().sum(1)
+        engine.stop()
+        one, all_ = torch.ones(len(x)), torch.ones(len(x), dtype=torch.bool)
+        result = engine.finish(losses, one, torch.tensor([1.0]), all_)
+        return result.squared_norms.sum(0).sqrt()
+
+    return norms
+
+
+def test_what_no_loss_reaches_yet_is_looked_for_by_one_pass_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of an adapter's many batches, each had all of its results looked at in a whole first lot."""
+    passes: list[int] = []
+    for module in (engine_module, structure_module):
+        run = module.gradients_at
+        monkeypatch.setattr(
+            module, "gradients_at", lambda *a, _run=run, **k: passes.append(1) or _run(*a, **k)
+        )
+    torch.manual_seed(0)
+    model, x = Adapter(), torch.randn(6, 4)
+    norms, counts = batches_of(model), []
+    for _ in range(3):
+        norms(x)
+        counts.append(len(passes))
+        passes.clear()
+    assert counts == [5, 2, 2]  # all losses, three rows and the one that counts; then two
+    nn.init.normal_(model.last.weight)
+    found = norms(x)
+    assert len(passes) == 6  # what is reached now is looked for in full
+    for row in range(6):
+        value = (model(x[row]) - 1.0).square().sum()
+        wanted = torch.stack([g.norm() for g in torch.autograd.grad(value, model.parameters())])
+        torch.testing.assert_close(found[row].float(), wanted.norm(), rtol=1e-4, atol=1e-6)
+    norms(x)
+    assert len(passes) == 7
+
+
+def test_mixing_that_no_loss_reaches_at_first_is_refused_once_one_does() -> None:
+    torch.manual_seed(0)
+    model, x = Adapter(mixes=True), torch.randn(6, 4)
+    norms = batches_of(model)
+    norms(x)
+    nn.init.normal_(model.last.weight)
+    with pytest.raises(UnsupportedModel, match=r"first\.weight mixes or moves examples"):
+        norms(x)

@@ -25,6 +25,7 @@ from tacit.training.clipping.structure import (
     origin_of,
     reached_leaves,
     separate,
+    touched,
 )
 from tacit.training.clipping.sums import (
     BatchSums,
@@ -315,7 +316,7 @@ class Engine:
         if key not in self._entangled:
             self._entangled[key] = self._entangled_names(origins)
         places = self._layouts.get(key)
-        if places is None or None in places:
+        if places is None or self._reaches_more(losses, places):
             self._refuse_unseen_uses(losses)
             real = weights.nonzero().flatten().tolist()
             taps, names = self.recorder.taps, self._names(origins)
@@ -328,6 +329,18 @@ class Engine:
                 self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
         return structure
+
+    def _reaches_more(self, losses: Tensor, places: Sequence[Layout | None]) -> bool:
+        """Whether a loss reaches a result that none had reached, whose layout is still unknown.
+
+        Behind an adapter's matrix of zeros nothing has a gradient in a whole first lot.
+        """
+        taps = [tap for tap, place in zip(self.recorder.taps, places, strict=True) if place is None]
+        if not taps:
+            return False
+        with self._replaying():
+            gradients = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
+        return bool(touched(gradients))
 
     def _kind(
         self, uses: Sequence[Use]

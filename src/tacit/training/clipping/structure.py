@@ -213,13 +213,13 @@ def support(gradient: Tensor, dim: int) -> Tensor:
     return nonzero.sum(others) > 0 if others else nonzero
 
 
-def holds(layout: Layout, gradient: Tensor, row: int, rows: int) -> bool:
-    """Whether the gradient of one row's loss touches only that row's entries."""
+def breaks(layout: Layout, gradient: Tensor, row: int, rows: int) -> Tensor:
+    """Whether the gradient of one row's loss touches another row's entries; on its device."""
     touched = support(gradient, layout.dim)
     each = touched.shape[0] // rows
     entries = torch.arange(touched.shape[0], device=touched.device)
     owner = entries // each if layout.inner else entries % rows
-    return not bool((touched & (owner != row)).any())
+    return (touched & (owner != row)).any()
 
 
 def gradients_at(
@@ -260,18 +260,17 @@ def layouts(
         with replaying():
             return gradients_at(some, torch.ones_like(some), taps, keep=True)
 
-    whole = backward(losses)
-    sought = {at for at, gradient in enumerate(whole) if _touches(gradient)}
+    sought = touched(backward(losses))
     reached: set[int] = set()
     for position, row in enumerate(_probes(real)):
         if position >= _FEWEST and sought <= reached:
             break
-        for at, gradient in enumerate(backward(losses[row])):
-            if gradient is None or not _touches(gradient):
-                continue
-            reached.add(at)
-            open_[at] = [layout for layout in open_[at] if holds(layout, gradient, row, rows)]
-            if not open_[at]:
+        gradients = backward(losses[row])
+        here = sorted(touched(gradients))
+        reached.update(here)
+        for at, fitting in zip(here, _fitting(gradients, here, open_, row, rows), strict=True):
+            open_[at] = fitting
+            if not fitting:
                 raise UnsupportedModel(
                     f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
                     "other rows there. Rows must be independent and stay in order in one batch "
@@ -280,8 +279,41 @@ def layouts(
     return [fitting[0] if at in reached else None for at, fitting in enumerate(open_)]
 
 
-def _touches(gradient: Tensor | None) -> bool:
-    return gradient is not None and bool(((gradient != 0) & gradient.isfinite()).any())
+def touched(gradients: Sequence[Tensor | None]) -> set[int]:
+    """Which of the gradients have an entry that is finite and not zero."""
+    there = [(at, one) for at, one in enumerate(gradients) if one is not None]
+    answers = _read([((one != 0) & one.isfinite()).any() for _, one in there])
+    return {at for (at, _), answer in zip(there, answers, strict=True) if answer}
+
+
+def _fitting(
+    gradients: Sequence[Tensor | None],
+    places: Sequence[int],
+    open_: Sequence[Sequence[Layout]],
+    row: int,
+    rows: int,
+) -> list[list[Layout]]:
+    """The layouts, of those that are open at each place, that one row's gradient there leaves."""
+    asked = [(at, layout) for at in places for layout in open_[at]]
+    found: dict[int, list[Layout]] = {at: [] for at in places}
+    broken = []
+    for at, layout in asked:
+        gradient = gradients[at]
+        assert gradient is not None
+        broken.append(breaks(layout, gradient, row, rows))
+    for (at, layout), is_broken in zip(asked, _read(broken), strict=True):
+        if not is_broken:
+            found[at].append(layout)
+    return list(found.values())
+
+
+def _read(answers: Sequence[Tensor]) -> list[bool]:
+    """Single entries, in one reading: a GPU is waited for once, and not thousands of times."""
+    if not answers:
+        return []
+    device = answers[0].device
+    found: list[bool] = torch.stack([one.to(device) for one in answers]).tolist()
+    return found
 
 
 def _probes(real: Sequence[int]) -> list[int]:
