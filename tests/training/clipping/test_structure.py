@@ -113,33 +113,40 @@ def batches_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return norms
 
 
-def test_what_no_loss_reaches_yet_is_looked_for_by_one_pass_a_batch(
+def test_what_no_loss_reaches_yet_is_looked_for_alone_and_once_it_is_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of an adapter's many batches, each had all of its results looked at in a whole first lot."""
-    passes: list[int] = []
+    """Of an adapter's batches, each had all of its results looked at in a whole first lot.
+
+    Their gradients were held beside all activations: a quarter more memory than without privacy.
+    """
+    asked: list[int] = []  # for how many gradients, in each backward pass
     for module in (engine_module, structure_module):
         run = module.gradients_at
-        monkeypatch.setattr(
-            module, "gradients_at", lambda *a, _run=run, **k: passes.append(1) or _run(*a, **k)
-        )
+
+        def noted(losses: Tensor, weights: Tensor, taps: Any, _run: Any = run, **how: Any) -> Any:
+            asked.append(len(taps))
+            return _run(losses, weights, taps, **how)
+
+        monkeypatch.setattr(module, "gradients_at", noted)
     torch.manual_seed(0)
     model, x = Adapter(), torch.randn(6, 4)
-    norms, counts = batches_of(model), []
+    norms, passes = batches_of(model), []
     for _ in range(3):
         norms(x)
-        counts.append(len(passes))
-        passes.clear()
-    assert counts == [5, 2, 2]  # all losses, three rows and the one that counts; then two
+        passes.append([*asked])
+        asked.clear()
+    assert passes == [[2] * 5, [1, 2], [1, 2]]  # all losses, three rows, and the one that counts
     nn.init.normal_(model.last.weight)
     found = norms(x)
-    assert len(passes) == 6  # what is reached now is looked for in full
+    assert asked == [1, 1, 1, 1, 1, 2]
     for row in range(6):
         value = (model(x[row]) - 1.0).square().sum()
         wanted = torch.stack([g.norm() for g in torch.autograd.grad(value, model.parameters())])
         torch.testing.assert_close(found[row].float(), wanted.norm(), rtol=1e-4, atol=1e-6)
+    asked.clear()
     norms(x)
-    assert len(passes) == 7
+    assert asked == [2]
 
 
 def test_mixing_that_no_loss_reaches_at_first_is_refused_once_one_does() -> None:

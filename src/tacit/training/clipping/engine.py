@@ -315,12 +315,11 @@ class Engine:
         origins, key = self._kind(uses)
         if key not in self._entangled:
             self._entangled[key] = self._entangled_names(origins)
-        places = self._layouts.get(key)
-        if places is None or self._reaches_more(losses, places):
+        places = self._layouts.get(key, (None,) * len(uses))
+        unknown = [at for at, place in enumerate(places) if place is None]
+        if key not in self._layouts or self._reaches(losses, unknown):
             self._refuse_unseen_uses(losses)
-            real = weights.nonzero().flatten().tolist()
-            taps, names = self.recorder.taps, self._names(origins)
-            places = tuple(layouts(losses, taps, uses, real, names, self._replaying))
+            places = self._probed(losses, weights, uses, self._names(origins), places)
             if self._rows.count > 1:
                 self._layouts[key] = places
         structure = Structure(uses, origins, places, self._entangled[key])
@@ -330,17 +329,37 @@ class Engine:
             self._known[self._signature] = (structure, self.recorder.taps)
         return structure
 
-    def _reaches_more(self, losses: Tensor, places: Sequence[Layout | None]) -> bool:
-        """Whether a loss reaches a result that none had reached, whose layout is still unknown.
+    def _reaches(self, losses: Tensor, uses: Sequence[int]) -> bool:
+        """Whether a loss reaches the result of one of these uses, which none had reached.
 
         Behind an adapter's matrix of zeros nothing has a gradient in a whole first lot.
         """
-        taps = [tap for tap, place in zip(self.recorder.taps, places, strict=True) if place is None]
-        if not taps:
+        if not uses:
             return False
+        taps = [self.recorder.taps[at] for at in uses]
         with self._replaying():
             gradients = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
         return bool(touched(gradients))
+
+    def _probed(
+        self,
+        losses: Tensor,
+        weights: Tensor,
+        uses: Sequence[Use],
+        names: Sequence[str],
+        places: Sequence[Layout | None],
+    ) -> tuple[Layout | None, ...]:
+        """The layouts of all uses, of which those that are not known are looked for.
+
+        The gradients of those are held at the same time, beside all activations.
+        """
+        unknown = [at for at, place in enumerate(places) if place is None]
+        found = layouts(
+            losses, [self.recorder.taps[at] for at in unknown], [uses[at] for at in unknown],
+            weights.nonzero().flatten().tolist(), [names[at] for at in unknown], self._replaying,
+        )  # fmt: skip
+        new = dict(zip(unknown, found, strict=True))
+        return tuple(new.get(at, place) for at, place in enumerate(places))
 
     def _kind(
         self, uses: Sequence[Use]
