@@ -171,8 +171,10 @@ def _train_plainly(
             order = torch.randperm(len(rows)).tolist()
         taken, order = order[: settings.batch], order[settings.batch :]
         batch = language.right_padded([rows[at] for at in taken])
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            found = _loss(model, {name: one.to(device) for name, one in batch.items()})
         optimizer.zero_grad()
-        _loss(model, {name: one.to(device) for name, one in batch.items()}).mean().backward()
+        found.mean().backward()
         optimizer.step()
         schedule.step()
     return steps
@@ -195,7 +197,8 @@ def _train_privately(
     )
     prepared = Prepared(
         model=model, optimizer=optimizer, plan=plan, dataset=rows, loss=_loss,
-        collate=language.right_padded, performance=language.performance(settings.batch, device),
+        collate=language.right_padded, lengths=rows.lengths,
+        performance=language.performance(settings.batch, device),
     )  # fmt: skip
     carry_out_plan(prepared, watch=Watch(progress=progress))
     return plan.steps
@@ -237,6 +240,7 @@ def next_digit_of(pretrained: Pretrained, model: nn.Module, form: SecretFormat) 
         token[ord(digit)] = number
     codes = [ord(digit) for digit in digits]
     known, device = len(form.before), next(model.parameters()).device
+    asked = torch.from_numpy(token[codes]).to(device)
 
     def next_digit(characters: NDArray[np.int64]) -> NDArray[np.floating]:
         rows, length = characters.shape
@@ -246,9 +250,9 @@ def next_digit_of(pretrained: Pretrained, model: nn.Module, form: SecretFormat) 
         model.eval()
         with torch.no_grad():
             logits = model(input_ids=torch.from_numpy(ids).to(device)).logits.float()
-            logs = torch.log_softmax(logits[:, len(start) - 1 :], -1).cpu().numpy()
+            logs = torch.log_softmax(logits[:, len(start) - 1 :], -1)[:, :, asked].cpu().numpy()
         found = np.full((rows, length, _CODES), _NEVER, np.float64)
-        found[:, known - 1 :, codes] = logs[:, :, token[codes]]
+        found[:, known - 1 :, codes] = logs
         return found
 
     return next_digit
