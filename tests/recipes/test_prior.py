@@ -113,6 +113,21 @@ def test_views_are_parts_of_the_image_and_keep_a_colour_where_nothing_may_change
     assert float(shown.max()) > 0.8
 
 
+@pytest.mark.parametrize(
+    ("size", "least", "most"), [(16, 0.4, 1.0), (32, 0.2, 0.4), (64, 0.1, 0.2)]
+)
+def test_a_pixel_of_a_view_is_the_mean_of_what_it_covers(
+    size: int, least: float, most: float
+) -> None:
+    """Single points of a large image would be noise, of which nothing could be learned."""
+    whole = replace(TINY, size=size, view=8, smallest=1.0, jitter=0.0, grey=0.0)
+    random = torch.Generator().manual_seed(1)
+    noise = torch.randint(0, 2, (64, 1, size, size), generator=random).to(torch.uint8) * 255
+    seen = prior.views(noise.expand(64, 3, size, size), whole, random)
+    assert seen.shape == (64, 3, 8, 8)
+    assert least < float(seen.std()) < most  # a mean of four pixels, of sixteen, of sixty-four
+
+
 def test_grey_views_have_no_colour_and_turned_ones_keep_their_light() -> None:
     random = torch.Generator().manual_seed(1)
     images = torch.randint(100, 156, (32, 3, 16, 16), dtype=torch.uint8, generator=random)

@@ -197,12 +197,14 @@ def views(images: Tensor, settings: PriorSettings, random: torch.Generator) -> T
     across, down = uniform(-1.0, 1.0) * (1.0 - wide), uniform(-1.0, 1.0) * (1.0 - high)
     nothing = torch.zeros_like(wide)
     place = torch.stack([wide * mirrored, nothing, across, nothing, high, down], 1).view(-1, 2, 3)
-    grid = functional.affine_grid(
-        place, [count, 3, settings.view, settings.view], align_corners=False
-    )
+    # Of large images several points make a pixel, or what is fine there would be noise.
+    finer = max(1, settings.size // (2 * settings.view))
+    side = finer * settings.view
+    grid = functional.affine_grid(place, [count, 3, side, side], align_corners=False)
     parts = functional.grid_sample(
         images.float() / 255.0, grid, padding_mode="reflection", align_corners=False
     )
+    parts = functional.avg_pool2d(parts, finer) if finer > 1 else parts
     amount = settings.jitter
     brightness = uniform(1.0 - amount, 1.0 + amount)
     contrast = uniform(1.0 - amount, 1.0 + amount)[:, None, None, None]
