@@ -52,7 +52,13 @@ def _task(file: Path | str, *, epsilon: float = 4.0, **changes: Any) -> Task:
 def test_what_was_published() -> None:
     check_published("cifar10-prior", {1.0: 72.3})
     chosen = cifar10_prior.settings(1.0)
-    assert (chosen.probe, chosen.steps, chosen.lot, chosen.views) == (98, 777, 4096, 16)
+    assert (chosen.probe, chosen.steps, chosen.views) == (98, 777, 16)
+    assert [cifar10_prior.settings(one).lot for one in (0.5, 2.0, 4.0, 8.0)] == [
+        2048,
+        2048,
+        4096,
+        4096,
+    ]
     assert (chosen.probe_lr, chosen.clip, chosen.decay) == (15.0, 1.0, 0.9999)
     assert chosen.lr == 0.2  # other than published: filters are plain, and rates were compared
     digits = svhn_prior.settings(1.0)
@@ -60,10 +66,25 @@ def test_what_was_published() -> None:
     assert digits.steps == chosen.steps
 
 
+@pytest.mark.parametrize(("epsilon", "more"), [(0.5, 1.01), (1.0, 1.016), (2.0, 1.04)])
+def test_half_of_the_published_lot_has_hardly_more_noise_up_to_epsilon_2(
+    epsilon: float, more: float
+) -> None:
+    chosen = cifar10_prior.settings(epsilon)
+    found = {
+        lot: Plan.for_budget(
+            epsilon=epsilon, delta=1e-5, examples=50_000, lot_size=lot, clip=1.0,
+            steps=chosen.probe + chosen.steps,
+        ).noise_multiplier / lot
+        for lot in (chosen.lot, 4096)
+    }  # fmt: skip
+    assert 1.0 < found[chosen.lot] / found[4096] < more
+
+
 def test_both_phases_are_calibrated_together_and_have_about_the_same_noise() -> None:
     """The published run has σ = 9.3 and 875 steps; the exact accountant needs less for ε = 1."""
     data = pictures(channels=3, size=16, train=60, test=20)
-    chosen = cifar10_prior.settings(1.0)
+    chosen = replace(cifar10_prior.settings(1.0), lot=4096)
     big = Plan.for_budget(
         epsilon=1.0, delta=1e-5, examples=50_000, lot_size=4096, steps=875, clip=1.0
     )
