@@ -288,9 +288,9 @@ def _put(learned: Any, model: nn.Sequential) -> None:
 
 TUNING: Final = (
     "settings as published for CIFAR-10, where nothing was charged for it, but for the lot, which "
-    "was halved up to ε = 2 by the noise alone, and for the learning rate, which was compared (0.1, "
-    "0.3) on 5,000 training images that those two runs did not learn from, uncharged; no image was "
-    "looked at to make the prior"
+    "was halved up to ε = 2 by the noise alone, and for the learning rate, which was compared "
+    "(0.1, 0.3) on 5,000 training images that those two runs did not learn from, uncharged; no "
+    "image was looked at to make the prior"
 )
 
 RECIPE = Recipe(
