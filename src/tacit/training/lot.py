@@ -546,7 +546,7 @@ class Computation:
         """
         structure, recordings = self._engine.structure, self._recordings
         assert recordings is not None
-        if len(batch.rows) < 2 or structure is None or None not in structure.layouts:
+        if len(batch.rows) < 2 or structure is None or structure.settled:
             return False
         if self.draw is not None:
             self._without_gradients.add(self.draw.step)
