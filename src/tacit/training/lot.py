@@ -727,9 +727,14 @@ class Computation:
             clip, entries = self._clip.sensitivity, entries_of(self._engine.parameters)
             result = rounded_towards_zero(result, clip, entries)
         centred = self._clip.counted(result, units)
-        self._total.add(result, last=len(draw.left) == units)
+        left = draw.left
+        draw.drop(units)  # first: whoever interrupts the rest may lose a batch, not add it twice
+        try:
+            self._total.add(result, last=len(left) == units)
+        except Exception:
+            draw.left = left
+            raise
         self._clip.keep(centred)
-        draw.drop(units)
 
 
 def _agree(replayed: Mapping[str, Tensor], computed: Mapping[str, Tensor], clip: float) -> bool:
