@@ -709,6 +709,29 @@ def test_what_cannot_be_looked_at_is_computed_each_time(monkeypatch: pytest.Monk
     assert graphs.replays == 0
 
 
+def test_a_loss_that_counts_on_the_device_is_computed_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To record it would count runs that are none of the loop's."""
+    replays.installed(monkeypatch)
+    model, count = own(), torch.zeros(1)
+    plain = classified(model)
+
+    def losses(batch: Any) -> Tensor:
+        count.add_(1.0)
+        return plain(batch) * torch.where(count > 1000.0, 3.0, 1.0)
+
+    x, y = data().tensors
+    with session(
+        model, plan=plan(steps=6), performance=tacit.Performance(capture=True),
+        dataset=torch.utils.data.TensorDataset(x.double(), y),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            dp.accumulate(lot, losses)
+            dp.step()
+    assert "changes a tensor that it goes by" in dp.explain()
+
+
 DRAWN_FROM = [random.Random(1), np.random.default_rng(1), torch.Generator(), iter([1.0, 2.0])]
 
 

@@ -80,6 +80,7 @@ class Circumstances:
         self._fixed = _Places([*found.fixed, *held_by_others])
         self._places = _Places(found.places)
         beside = [*found.tensors, *chain.from_iterable(map(_tensors, others))]
+        self._counted = [one for one in beside if not one.is_inference()]
         tensors = [*model.parameters(), *model.buffers(), *beside]
         self._tensors = [one for one in tensors if _is_memory(one)]
         fed = [one for one in beside if replayed and is_of_host(one) and _is_memory(one)]
@@ -107,6 +108,11 @@ class Circumstances:
             return True
         found = dependencies_of(function, *self._model.modules())
         return _all_same(self._parts, found.parts) and _all_same(self._route, found.route)
+
+    @property
+    def changes(self) -> list[int]:
+        """How often each tensor beside the model's own was written to."""
+        return [one._version for one in self._counted]
 
     @property
     def hindrance(self) -> str:

@@ -561,10 +561,14 @@ class Computation:
     def _watched_run(
         self, losses: Losses, batch: Batch, data: Any, backward: Callable[[Tensor], None]
     ) -> Tensor:
-        """The last run before a recording: host reads and the host's random numbers forbid one."""
+        """The last run before a recording.
+
+        Host reads and the host's random numbers forbid one, and so does whatever else is another
+        after a run: to record takes runs that do not count.
+        """
         recordings = self._recordings
         assert recordings is not None
-        kept, before = copied(data), host_randomness()
+        kept, before, changes = copied(data), host_randomness(), recordings.changes
         try:
             with recordings.without_host_reads():
                 values = losses.of(data)
@@ -581,6 +585,8 @@ class Computation:
             backward(values)
         if host_randomness() != before:
             recordings.give_up("the model or the loss draws random numbers on the host")
+        elif recordings.changes != changes:
+            recordings.give_up("the model or the loss changes a tensor that it goes by")
         return values
 
     def _recover(self) -> None:
