@@ -24,6 +24,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.checkpoint import checkpoint
 
 import tacit
@@ -31,6 +32,7 @@ from tacit.training import capture, circumstances, updates
 from tacit.training.styles import Automatic, Flat, PerLayer
 
 from . import replayed_settings, replays
+from .replayed_values import VALUES
 from .sessions import CLASSES, WIDTH, data, drawn, network, plan, session
 
 if TYPE_CHECKING:
@@ -202,6 +204,7 @@ class Scaled(nn.Module):
         self.net, self.act = own(), functional.tanh
         self.options, self.listed, self.mode = Slotted(1.0), [1.0], Mode.PLAIN
         self.tensor = torch.ones(1)
+        self.net[0].weight.gain = 1.0  # type: ignore[assignment]
 
     def factor(self) -> float:
         return replayed_settings.weight() * self.w * self.options.w * self.listed[0]
@@ -209,7 +212,18 @@ class Scaled(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         strong = 3.0 if self.mode is Mode.STRONG else 1.0
         late = float(getattr(self, "late", 1.0)) * (1.0 if self.training else 0.3)
-        return self.act(self.net(x)) * self.factor() * strong * late * self.tensor
+        gain = float(self.net[0].weight.gain)  # type: ignore[arg-type, union-attr]
+        return self.act(self.net(x)) * self.factor() * strong * late * gain * self.tensor
+
+
+class Tripled(Scaled):
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * super().forward(x)
+
+
+class TripledLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * super().forward(x)
 
 
 def of_models() -> dict[str, Callable[[Any], object]]:
@@ -226,6 +240,9 @@ def of_models() -> dict[str, Callable[[Any], object]]:
         "new attribute": lambda model: setattr(model, "late", 3.0),
         "memory": lambda model: setattr(model.tensor, "data", torch.full((1,), 3.0).double()),
         "mode": lambda model: model.eval(),
+        "class of the model": lambda model: setattr(model, "__class__", Tripled),
+        "class of a part": lambda model: setattr(model.net[0], "__class__", TripledLinear),
+        "attribute of a parameter": lambda model: setattr(model.net[0].weight, "gain", 3.0),
         "frozen": lambda model: model.net[0].weight.requires_grad_(False),
         "places": lambda model: setattr(
             model.net[0].weight, "data", model.net[0].weight.data.clone()
@@ -264,6 +281,29 @@ def criterion() -> Program:
     model, loss = own(), nn.CrossEntropyLoss(reduction="none")
     return Program(
         model, lambda b: loss(model(b[0]), b[1]), lambda: setattr(loss, "label_smoothing", 0.5)
+    )
+
+
+class Weighted(nn.Module):
+    """A criterion whose weight was left on the host."""
+
+    def __init__(self, host: replays.Host, *, trained: bool) -> None:
+        super().__init__()
+        weight = host.tensor(1.0)
+        if trained:
+            self.weight = host.take(nn.Parameter(weight, requires_grad=False))
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, losses: Tensor) -> Tensor:
+        return self.weight * losses
+
+
+def on_the_host(host: replays.Host, *, trained: bool) -> Program:
+    model, weighted = own(), Weighted(host, trained=trained)
+    plain = classified(model)
+    return Program(
+        model, lambda batch: weighted(plain(batch)), lambda: weighted.weight.data.fill_(3.0)
     )
 
 
@@ -330,6 +370,15 @@ def moved(optimizer: Optimizer) -> None:
     second["params"].insert(0, first["params"].pop())
 
 
+HOOKS: list[Any] = []  # of all optimizers, to be removed
+
+
+def tripled_gradients(optimizer: Optimizer, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad.mul_(3)
+
+
 def of_buffers(change: Callable[[dict[str, Any]], object]) -> Callable[[Optimizer], object]:
     return lambda optimizer: [change(state) for state in optimizer.state.values()]
 
@@ -346,6 +395,8 @@ def of_optimizers(host: replays.Host) -> dict[str, tuple[Any, Callable[[Any], ob
         "memory of buffers": (
             momentum, of_buffers(lambda one: setattr(one[name], "data", one[name].data * -1))),
         "group": (in_groups, moved),
+        "hook of all": (momentum, lambda _: HOOKS.append(
+            register_optimizer_step_pre_hook(tripled_gradients))),
         "betas": (functools.partial(torch.optim.Adam, lr=0.01, capturable=True),
                   lambda it: it.param_groups[0].update(betas=(0.1, 0.1))),
     }  # fmt: skip
@@ -360,9 +411,13 @@ def programs(host: replays.Host) -> dict[str, Callable[[], Program]]:
     made: dict[str, Callable[[], Program]] = {
         "criterion": criterion, "configured": configured, "averaged": averaged,
         "recomputed": recomputed,
+        "criterion with a buffer of the host": lambda: on_the_host(host, trained=False),
+        "criterion with a parameter of the host": lambda: on_the_host(host, trained=True),
     }  # fmt: skip
     for name in kept(host):
         made[f"kept: {name}"] = functools.partial(_of_weight, host, name)
+    for name in VALUES:
+        made[f"value: {name}"] = functools.partial(_of_value, host, name)
     for name, change in of_models().items():
         made[f"model: {name}"] = functools.partial(_of_model, change)
     for name, change in of_teachers().items():
@@ -375,6 +430,13 @@ def programs(host: replays.Host) -> dict[str, Callable[[], Program]]:
 def _of_weight(host: replays.Host, name: str) -> Program:
     model = own()
     get, change = kept(host)[name]
+    plain = classified(model)
+    return Program(model, lambda batch: get() * plain(batch), change)
+
+
+def _of_value(host: replays.Host, name: str) -> Program:
+    model = own()
+    get, change = VALUES[name](host)
     plain = classified(model)
     return Program(model, lambda batch: get() * plain(batch), change)
 
@@ -414,6 +476,7 @@ def run(name: str, *, captured: bool, looking: bool = True) -> Run:
             patch.setattr(circumstances.Circumstances, "hold", lambda *_: True)
             patch.setattr(updates.Updates, "_same_settings", lambda *_: True)
             patch.setattr(updates.Updates, "_same_states", lambda *_: True)
+            patch.setattr(updates, "_foreign", lambda *_, **__: "")
             patch.setattr(circumstances.Circumstances, "hindrance", "")
         program = programs(host)[name]()
         trained = [one for one in program.model.parameters() if one.requires_grad]
@@ -430,6 +493,8 @@ def run(name: str, *, captured: bool, looking: bool = True) -> Run:
                 dp.step()
                 if program.each is not None:
                     program.each()
+        while HOOKS:
+            HOOKS.pop().remove()
         weights = torch.cat([one.detach().flatten() for one in program.model.parameters()])
         return Run(weights, graphs.replays, dp.explain())
 
@@ -591,7 +656,9 @@ FEW = [
     "criterion", "configured", "averaged", "kept: slots", "kept: array", "kept: class",
     "kept: function of another module", "kept: tensor of the host", "kept: iterator",
     "model: global", "model: function", "model: frozen", "model: hook", "teacher: parameter",
-    "optimizer: buffers", "optimizer: group",
+    "optimizer: buffers", "optimizer: group", "optimizer: hook of all",
+    "value: one of two objects", "value: class replaced", "value: class of a record",
+    "value: import of something new", "criterion with a buffer of the host",
 ]  # fmt: skip
 REST = sorted({*programs(replays.Host())} - {*FEW})
 NOTHING_CHANGES = {"averaged"}
@@ -640,6 +707,29 @@ def test_what_cannot_be_looked_at_is_computed_each_time(monkeypatch: pytest.Monk
             dp.step()
     assert "cannot be looked at (RuntimeError)" in dp.explain()
     assert graphs.replays == 0
+
+
+def test_a_loss_that_counts_on_the_device_is_computed_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To record it would count runs that are none of the loop's."""
+    replays.installed(monkeypatch)
+    model, count = own(), torch.zeros(1)
+    plain = classified(model)
+
+    def losses(batch: Any) -> Tensor:
+        count.add_(1.0)
+        return plain(batch) * torch.where(count > 1000.0, 3.0, 1.0)
+
+    x, y = data().tensors
+    with session(
+        model, plan=plan(steps=6), performance=tacit.Performance(capture=True),
+        dataset=torch.utils.data.TensorDataset(x.double(), y),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            dp.accumulate(lot, losses)
+            dp.step()
+    assert "changes a tensor that it goes by" in dp.explain()
 
 
 DRAWN_FROM = [random.Random(1), np.random.default_rng(1), torch.Generator(), iter([1.0, 2.0])]

@@ -11,10 +11,23 @@ from torch import nn
 from torch.nn import functional
 
 from tacit.errors import InvalidArgument, ProtocolError
+from tacit.training.lot import Accumulator
 from tacit.training.performance import Performance
 
 from . import sessions
-from .sessions import Grads, cross_entropy, data, drawn, network, plan, session, sgd, whole_lot
+from .sessions import (
+    Grads,
+    close,
+    cross_entropy,
+    data,
+    drawn,
+    example_sum,
+    network,
+    plan,
+    session,
+    sgd,
+    whole_lot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -519,3 +532,35 @@ def test_lots_drawn_by_two_runs_differ() -> None:
         return found
 
     assert lots() != lots()
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+def test_a_batch_whose_end_is_interrupted_is_not_added_twice(
+    monkeypatch: pytest.MonkeyPatch, replayed: bool
+) -> None:
+    """A signal comes as soon as a long operation is over: just after a batch was added."""
+    model, dataset = network(), data()
+    optimizer = sgd(model)
+    grads, add, adds = Grads(model, optimizer), Accumulator.add, []
+
+    def interrupted(self: Accumulator, result: Any, *, last: bool) -> None:
+        add(self, result, last=last)
+        adds.append(last)
+        if len(adds) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Accumulator, "add", interrupted)
+    with session(
+        model, plan=plan(steps=6), optimizer=optimizer, dataset=dataset,
+        performance=Performance(capture=replayed),
+    ) as dp:  # fmt: skip
+        for lot in dp.lots():
+            units = drawn(lot)
+            truth = example_sum(model, dataset, units, sessions.CLIP)
+            while not lot.is_done:
+                with suppress(KeyboardInterrupt):
+                    dp.accumulate(lot, cross_entropy(model))
+            dp.step()
+            found = {name: 12 * value for name, value in grads.steps[-1].items()}
+            assert close(found, truth, 1e-4)
+    assert len(adds) >= 6

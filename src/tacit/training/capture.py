@@ -510,6 +510,11 @@ class BatchRecordings:
         """See ``Graphs``."""
         return self._graphs.without_host_reads()
 
+    @property
+    def changes(self) -> list[int]:
+        """How often tensors that the function goes by were written to: a loss must not do it."""
+        return [] if self._circumstances is None else self._circumstances.changes
+
     def record(self, shape: Shape, work: Callable[[], Computed], held: object) -> None:
         """Records the batches of a shape, or gives up, and says why; ``held`` is kept with it."""
         try:

@@ -9,9 +9,9 @@ with adapters.
 
 from __future__ import annotations
 
-import array
 import functools
 import math
+from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from itertools import chain, repeat
@@ -23,7 +23,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit.training.dependencies import MOST_BYTES, SIMPLE, content_of, dependencies_of
+from tacit.training.dependencies import (
+    MOST_BYTES,
+    SIMPLE,
+    content_of,
+    dependencies_of,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +44,7 @@ _GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
     _torch._global_forward_hooks, _torch._global_forward_pre_hooks, _torch._global_backward_hooks,
     _torch._global_backward_pre_hooks,
 )  # fmt: skip
+_REAL = (float, np.floating)
 _requires_grad = attrgetter("requires_grad")
 
 
@@ -64,20 +71,27 @@ class Circumstances:
     ) -> None:
         self._function, self._model = function, model
         found = dependencies_of(function, *model.modules())
-        self._parts, self._modules, self._taken_from = found.parts, found.modules, found.taken_from
+        self._parts, self._route = found.parts, found.route
+        self._modules, self._taken_from = found.modules, found.taken_from
         self.is_partial = found.is_partial  # whether the function goes by more than is looked at
-        held_by_others = _held_by_others(model, found.modules)
+        own = set(map(id, model.modules()))
+        others = [one for one in found.modules if id(one) not in own]
+        held_by_others = _held_by(others)
         self._fixed = _Places([*found.fixed, *held_by_others])
         self._places = _Places(found.places)
-        fed = [one for one in found.tensors if replayed and is_of_host(one) and _is_memory(one)]
+        beside = [*found.tensors, *chain.from_iterable(map(_tensors, others))]
+        self._counted = [one for one in beside if not one.is_inference()]
+        tensors = [*model.parameters(), *model.buffers(), *beside]
+        self._tensors = [one for one in tensors if _is_memory(one)]
+        fed = [one for one in beside if replayed and is_of_host(one) and _is_memory(one)]
         self._contents = [_seen(one, _look(one)) for one in (*found.contents, *fed)]
         self._contents += [_seen(one, _identities) for one in found.collections]
+        self._contents += [_seen(one, list) for one in found.keyed]
+        self._contents += [_seen(one, _strides) for one in beside if _is_memory(one)]
         hooks = chain.from_iterable(map(_hooks, found.modules))
-        beside = (one for one, _, _ in held_by_others)
-        self._sized: list[Any] = [*found.sized, *hooks, *beside, *_GLOBAL_HOOKS]
+        holders = (one for one, _, _ in held_by_others)
+        self._sized: list[Any] = [*found.sized, *hooks, *holders, *_GLOBAL_HOOKS]
         self._sizes = list(map(len, self._sized))
-        tensors = [*chain.from_iterable(map(_tensors, found.modules)), *found.tensors]
-        self._tensors = [one for one in tensors if _is_memory(one)]
         self._laid = self._where()
         self._switches = _switches()
 
@@ -92,7 +106,13 @@ class Circumstances:
         known = function is self._function or _made_alike(function, self._function)
         if known and self._places.hold():
             return True
-        return _all_same(self._parts, dependencies_of(function, *self._model.modules()).parts)
+        found = dependencies_of(function, *self._model.modules())
+        return _all_same(self._parts, found.parts) and _all_same(self._route, found.route)
+
+    @property
+    def changes(self) -> list[int]:
+        """How often each tensor beside the model's own was written to."""
+        return [one._version for one in self._counted]
 
     @property
     def hindrance(self) -> str:
@@ -222,8 +242,8 @@ def _same(one: object, other: object) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, SIMPLE):
-        equal = bool(one == other)
-        return equal and not (type(one) is float and _signs(one) != _signs(other))  # -0.0 is 0.0
+        equal = bool(one == other)  # as 0.0 and -0.0 are
+        return equal and not (isinstance(one, _REAL) and _signs(one) != _signs(other))
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, MethodType) and isinstance(other, MethodType):
@@ -258,14 +278,14 @@ def _look(part: Any) -> Callable[[Any], list[Any]]:
             return _of_context
         case Mapping():
             return _keys_and_values
-        case np.ndarray() | bytearray() | array.array():
-            return _bytes
-        case _:
+        case list() | deque() | set():
             return list
+        case _:
+            return _bytes
 
 
 def _of_context(part: ContextVar[Any]) -> list[Any]:
-    return [part.get(None)]
+    return [value_of(part)]
 
 
 def _numbers(part: Tensor) -> list[Any]:
@@ -277,11 +297,15 @@ def _count_of_changes(part: Tensor) -> list[Any]:
 
 
 def _bytes(part: Any) -> list[Any]:
-    return [bytes(part) if isinstance(part, bytearray) else part.tobytes()]
+    return [part.tobytes() if isinstance(part, np.ndarray) else bytes(part)]
+
+
+def _strides(part: Tensor) -> list[Any]:
+    return [tuple(part.shape), part.stride()]
 
 
 def _keys_and_values(part: Mapping[Any, Any]) -> list[Any]:
-    return [*part, *part.values()]
+    return [*part, *part.values(), getattr(part, "default_factory", None)]
 
 
 def _identities(part: Container) -> list[Any]:
@@ -296,15 +320,11 @@ def is_of_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def _held_by_others(
-    model: nn.Module, found: Iterable[nn.Module]
-) -> list[tuple[dict[str, Any], str, Any]]:
+def _held_by(others: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str, Any]]:
     """What modules hold that are not the model's own: a criterion, a teacher.
 
     A session takes care of the model's.
     """
-    own = set(map(id, model.modules()))
-    others = (one for one in found if id(one) not in own)
     kinds = ("_parameters", "_buffers", "_modules")  # of code in TorchScript there are none
     held = (vars(one).get(kind) for one in others for kind in kinds)
     plain = (one for one in held if isinstance(one, dict))

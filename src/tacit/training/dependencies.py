@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import array
+import builtins
+import ctypes
 import dataclasses
 import dis
 import functools
@@ -21,13 +23,12 @@ import os
 import random
 import sys
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator as AbstractIterator
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from enum import Enum
 from importlib.util import resolve_name
 from itertools import chain, islice
 from types import (
@@ -85,9 +86,13 @@ _COMPARED = (*SIMPLE, FunctionType, MethodType, BuiltinMethodType, type, tuple, 
 _CALLED = frozenset({"forward", "backward", "setup_context", "__wrapped__"})  # by others
 _PLUMBING = frozenset({  # of a class: what is not called where its objects are used
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__del__",
-    "__setattr__", "__delattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
-    "__copy__", "__deepcopy__", "__class_getitem__", "__set_name__",
+    "__delattr__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__",
+    "__deepcopy__", "__set_name__",
 })  # fmt: skip
+_MAKING = frozenset({"__init__", "__new__", "__post_init__"})  # called where a class is called
+_METHODS = (FunctionType, staticmethod, classmethod, property, functools.partialmethod)
+# Numbers in memory that something else may share.
+_MEMORY = (bytearray, array.array, memoryview, ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
 
 
 @final
@@ -98,10 +103,14 @@ class Dependencies:
     # The values: numbers, texts and flags count by value, all else by identity. Two functions with
     # the same parts do the same.
     parts: list[Any] = field(default_factory=list)
+    # Under which key each was met, or which it is of those that were met before: two that change
+    # places are the same parts.
+    route: list[Any] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)  # of parts: others may be put there
     fixed: list[Place] = field(default_factory=list)  # of what is no part: others may be, too
     contents: list[Any] = field(default_factory=list)  # what may change within itself
     collections: list[Container] = field(default_factory=list)  # the same, entries by identity
+    keyed: list[Held] = field(default_factory=list)  # what may get other keys, or another order
     sized: list[Sized] = field(default_factory=list)  # what may become longer or shorter
     tensors: list[Tensor] = field(default_factory=list)  # beside the modules' own
     modules: list[nn.Module] = field(default_factory=list)
@@ -127,6 +136,14 @@ def content_of(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
+        return None
+
+
+def value_of(variable: ContextVar[Any]) -> Any:
+    """What a variable of the context holds; None as long as nothing was set."""
+    try:
+        return variable.get()
+    except LookupError:
         return None
 
 
@@ -166,7 +183,7 @@ class _Walk:
     def __init__(self) -> None:
         self._found = Dependencies()
         self._todo: deque[_Found] = deque()
-        self._seen: dict[int, Any] = {}  # kept, so that no other takes its number
+        self._seen: dict[int, tuple[int, Any]] = {}  # kept, so that no other takes its number
         self._names: set[str] = set(_CALLED)
         self._asks_for_any = False
         self._owners: list[_Owner] = []
@@ -190,12 +207,18 @@ class _Walk:
         part, holder, key, counts = found
         if holder is not None:
             self._found.places.append((holder, key, part))
+            self._found.route.append(key)
         simple = isinstance(part, SIMPLE)
         if simple:
             self._found.parts.append(part)
-        if id(part) in self._seen or (simple and type(part).__module__ in _WITHOUT_ATTRIBUTES):
+        if isinstance(part, type) and counts:
+            self._maker(part)
+        if simple and type(part).__module__ in _WITHOUT_ATTRIBUTES:
             return
-        self._seen[id(part)] = part
+        if id(part) in self._seen:
+            self._found.route.append(self._seen[id(part)][0])
+            return
+        self._note(part)
         # A function counts by what it is made of: a loop may make a new one every time.
         if counts and not (
             simple or isinstance(part, (FunctionType, MethodType, functools.partial))
@@ -203,10 +226,14 @@ class _Walk:
             self._found.parts.append(part)
         self._look_into(part)
 
+    def _note(self, part: Any) -> None:
+        self._seen[id(part)] = len(self._seen), part
+
     def _look_into(self, part: Any) -> None:
         match part:
             case torch.Tensor():
                 self._found.tensors.append(part)
+                self._own_attributes(part)
             case nn.Module():
                 for module in part.modules():
                     self._module(module)
@@ -215,19 +242,28 @@ class _Walk:
             case functools.partial():
                 self._add(part.func, *part.args)
                 self._entries(part.keywords)
+                self._own_attributes(part)
+                self._asks_for_any = self._asks_for_any or part.func is getattr
             case operator.attrgetter() | operator.methodcaller():
-                self._names.update(str(one) for one in part.__reduce__()[1])
+                paths = (str(one) for one in part.__reduce__()[1])
+                self._names.update(name for path in paths for name in path.split("."))
             case dict() | MappingProxyType():
                 self._mapping(part)
                 if _has_own_code(type(part)):
                     self._object(part)
-            case ContextVar() | os._Environ():
+            case ContextVar():
                 self._found.contents.append(part)
-            case np.ndarray() | bytearray() | array.array():
+                self._add(value_of(part))
+            case os._Environ():
+                self._found.contents.append(part)
+            case np.ndarray():
+                self._numbers(part)
+                self._own_attributes(part)
+            case _ if isinstance(part, _MEMORY):
                 self._numbers(part)
             case type() | ModuleType():
                 self._attributes(part)
-            case Enum() | CodeType():
+            case CodeType():
                 pass
             case _:
                 behind = _behind(part)
@@ -247,8 +283,7 @@ class _Walk:
             self._container(part)
         held = getattr(part, "__dict__", None)
         slots = [one for c in kind.__mro__ for one in _slots(c)]
-        if isinstance(held, dict):
-            self._found.sized.append(held)
+        self._kind(part, held)
         if _takes_all(part):
             self._entries(held if isinstance(held, dict) else {})
             self._todo.extend(_Found(getattr(part, one, None), part, one) for one in slots)
@@ -258,18 +293,47 @@ class _Walk:
         if slots:
             values = {one: getattr(part, one, None) for one in slots}
             self._owners.append(_Owner(part, values, takes_any=True))
+
+    def _kind(self, part: Any, held: Any) -> None:
+        """An object's class, and which attributes it has: both may be replaced."""
+        kind, fixed = type(part), self._found.fixed
+        if isinstance(held, dict):
+            self._found.keyed.append(held)
         if _has_own_code(kind):
             self._add(kind, counts=False)
+            if not isinstance(part, (dict, list)):  # of which a place is an entry
+                fixed.append((part, "__class__", kind))
+                fixed.extend([(part, "__dict__", held)] if isinstance(held, dict) else [])
+
+    def _own_attributes(self, part: Any) -> None:
+        """What a program has hung on a tensor or an array."""
+        held = getattr(part, "__dict__", None)
+        if held:
+            self._owners.append(_Owner(held, held, takes_any=True))
+
+    def _maker(self, kind: type) -> None:
+        """What is called where code calls a class that it names."""
+        if issubclass(kind, nn.Module):  # made before
+            return
+        for one in kind.__mro__:
+            held = vars(one)
+            for name in () if _is_librarys(one) else sorted(_MAKING & held.keys()):
+                if (id(held), name) not in self._followed:
+                    self._followed.add((id(held), name))
+                    self._todo.append(_Found(held[name], held, name))
 
     def _module(self, module: nn.Module) -> None:
         """A module: its numbers, flags and tensors, and what its own code names beside them."""
         if id(module) in self._entered:
             return
         self._entered.add(id(module))
-        self._seen[id(module)] = module
+        self._note(module)
         self._found.modules.append(module)
         held, kind = module.__dict__, type(module)
         self._found.sized.append(held)
+        self._found.fixed.append((module, "__class__", kind))
+        for tensor in module.parameters(recurse=False):
+            self._own_attributes(tensor)
         own = {key: value for key, value in held.items() if key not in _OF_ALL_MODULES}
         for key, value in own.items():
             if isinstance(value, _COMPARED):
@@ -283,7 +347,7 @@ class _Walk:
         if _has_own_code(kind):
             self._owners.append(_Owner(held, own, takes_any=True))
             if id(kind) not in self._seen:
-                self._seen[id(kind)] = kind
+                self._note(kind)
                 self._attributes(kind)
         if _has_librarys_code(kind):
             self._settings(held, own)
@@ -302,13 +366,18 @@ class _Walk:
         """What code names of a class, or of a module of Python."""
         if isinstance(part, ModuleType):
             if not _is_librarys(part):
-                self._owners.append(_Owner(vars(part), vars(part), takes_any=False))
+                own = vars(part)
+                self._found.sized.append(own)
+                self._owners.append(_Owner(own, own, takes_any=False))
+                if "__getattr__" in own:
+                    self._todo.append(_Found(own["__getattr__"], own, "__getattr__"))
             return
         made_by: type = type(part)
         for one in chain(part.__mro__, made_by.__mro__):
             if not _is_librarys(one):
                 held = vars(one)
                 self._found.sized.append(held)
+                self._found.fixed.append((one, "__bases__", one.__bases__))
                 self._owners.append(_Owner(held, held, takes_any=True))
 
     def _function(self, part: FunctionType) -> None:
@@ -321,6 +390,7 @@ class _Walk:
         if vars(part):
             self._owners.append(_Owner(vars(part), vars(part), takes_any=False))
         if not _is_librarys(part):
+            self._found.sized.append(vars(part))
             self._read(_names_in(part.__code__), part.__globals__)
 
     def _read(self, code: _Names, known: dict[str, Any]) -> None:
@@ -334,15 +404,29 @@ class _Walk:
                 value = known[name]
                 whole = isinstance(value, ModuleType)
                 self._todo.append(_Found(value, known, name, counts=not whole))
-                if whole and _is_librarys(value):  # somebody may put another function there
-                    there = (one for one in code.attributes if one in vars(value))
-                    self._found.fixed.extend((vars(value), one, vars(value)[one]) for one in there)
+                if whole and _is_librarys(value):
+                    self._of_library(vars(value), code.attributes)
             elif name not in _BUILTINS:
                 self._found.fixed.append((known, name, None))  # it may be assigned later
+                held = vars(builtins)
+                self._found.fixed.append((held, name, held.get(name)))
         for name in code.imported:
             with suppress(ImportError):  # more dots than packages: the line itself fails, too
-                module = sys.modules.get(resolve_name(name, known.get("__package__")))
-                self._add(*([] if module is None else [module]), counts=False)
+                self._imported(resolve_name(name, known.get("__package__")))
+
+    def _of_library(self, held: dict[str, Any], names: frozenset[str]) -> None:
+        """What code names of a library's module: somebody may put another function there."""
+        for name in sorted(names & held.keys()):
+            self._found.fixed.append((held, name, held[name]))
+            self._add(*([held[name]] if isinstance(held[name], list) else []))
+
+    def _imported(self, name: str) -> None:
+        """A module that code imports, perhaps not before it is run."""
+        module = sys.modules.get(name)
+        if module is None:
+            self._found.fixed.append((sys.modules, name, None))
+        else:
+            self._add(module, counts=False)
 
     def _follow(self) -> None:
         """Follows what has been named meanwhile, of all that was looked into so far."""
@@ -356,8 +440,9 @@ class _Walk:
 
     def _wants(self, name: str, value: Any, takes_any: bool) -> bool:
         if name.startswith("__") and name not in _CALLED:  # what Python calls by itself
-            return isinstance(value, FunctionType) and takes_any and name not in _PLUMBING
-        return (self._asks_for_any and takes_any) or name in self._names
+            return isinstance(value, _METHODS) and takes_any and name not in _PLUMBING
+        any_ = self._asks_for_any and (takes_any or isinstance(value, SIMPLE))
+        return any_ or name in self._names
 
     def _container(self, part: Container) -> None:
         if len(part) <= _MOST_SIMPLE and all(isinstance(one, SIMPLE) for one in part):
@@ -373,11 +458,14 @@ class _Walk:
         self._todo.extend(_Found(one, holder, at) for at, one in enumerate(islice(part, _WIDTH)))
 
     def _mapping(self, part: Held) -> None:
+        if isinstance(part, defaultdict):
+            self._found.contents.append(part)
+            self._add(part.default_factory)
         simple = (isinstance(one, SIMPLE) for one in chain(part, part.values()))
         if len(part) <= _MOST_SIMPLE and all(simple):
             self._found.contents.append(part)
             return
-        self._found.sized.append(part)
+        (self._found.keyed if len(part) <= _MOST_SIMPLE else self._found.sized).append(part)
         self._entries(part)
         self._add(*(key for key in islice(part, _WIDTH) if not isinstance(key, (*SIMPLE, tuple))))
 
@@ -390,7 +478,7 @@ class _Walk:
         if len(held) > _MOST_SIMPLE or len(others) > _WIDTH:
             self._found.is_partial = True
 
-    def _numbers(self, part: np.ndarray[Any, Any] | bytearray | array.array[Any]) -> None:
+    def _numbers(self, part: Any) -> None:
         if _size(part) <= MOST_BYTES:
             self._found.contents.append(part)
         else:
@@ -403,9 +491,7 @@ class _Walk:
 
 
 def _size(part: Any) -> int:
-    if isinstance(part, np.ndarray):
-        return part.nbytes
-    return len(part) * (part.itemsize if isinstance(part, array.array) else 1)
+    return part.nbytes if isinstance(part, np.ndarray) else memoryview(part).nbytes
 
 
 def _behind(part: Any) -> tuple[Any, ...] | None:
@@ -419,6 +505,8 @@ def _behind(part: Any) -> tuple[Any, ...] | None:
             return (part.__func__,)
         case functools.cached_property():
             return (part.func,)
+        case functools.partialmethod():
+            return part.func, *part.args, part.keywords
         case BuiltinMethodType() | MethodWrapperType():
             return () if isinstance(part.__self__, (ModuleType, type)) else (part.__self__,)
         case weakref.ReferenceType():
@@ -433,7 +521,13 @@ def _behind(part: Any) -> tuple[Any, ...] | None:
 def _slots(kind: type) -> tuple[str, ...]:
     given = kind.__dict__.get("__slots__", ())
     names = (given,) if isinstance(given, str) else tuple(given)
-    return tuple(one for one in names if one not in ("__dict__", "__weakref__"))
+    return tuple(_mangled(one, kind) for one in names if one not in ("__dict__", "__weakref__"))
+
+
+def _mangled(name: str, kind: type) -> str:
+    """A private name as Python writes it."""
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
 def _takes_all(part: Any) -> bool:
@@ -481,6 +575,10 @@ _TAKE_ALL = frozenset(
 )
 
 
+# Code that mentions one of these may name a module in a text.
+_LOAD_MODULES = frozenset({"modules", "import_module", "__import__"})
+
+
 @functools.lru_cache(4096)
 def _names_in(code: CodeType) -> _Names:
     """See ``_Names``; the same functions may be looked at in every lot."""
@@ -494,8 +592,15 @@ def _names_in(code: CodeType) -> _Names:
         elif step.opname == "IMPORT_NAME":  # after the dots, and what is taken of it
             imported.add("." * steps[at - 2].argval + step.argval)
     attributes.update(code.co_names)
+    texts = [one for one in code.co_consts if isinstance(one, str)]
+    attributes.update(filter(str.isidentifier, texts))
+    if "globals" in read:
+        read |= dict.fromkeys(filter(str.isidentifier, texts))
+    if not _LOAD_MODULES.isdisjoint(code.co_names):
+        imported.update(texts)
     asks = not _TAKE_ALL.isdisjoint(code.co_names) or any(
-        one.argval == "getattr" and one.opname in _GLOBAL and not _asks_by_name(steps[at + 1 :])
+        one.opname == "MATCH_CLASS"
+        or (one.opname in _GLOBAL and one.argval == "getattr" and not _asks_by_name(steps[at:]))
         for at, one in enumerate(steps)
     )
     for constant in code.co_consts:
@@ -505,18 +610,17 @@ def _names_in(code: CodeType) -> _Names:
             attributes |= inner.attributes
             imported |= inner.imported
             asks = asks or inner.asks_for_any
-        elif isinstance(constant, str) and constant.isidentifier():
-            attributes.add(constant)
     return _Names(tuple(read), frozenset(attributes), frozenset(imported), asks)
 
 
 def _asks_by_name(steps: Sequence[dis.Instruction]) -> bool:
     """Whether a call of ``getattr`` goes on with something plain, and a name as a constant."""
+    steps = steps[1:]
     for at, step in enumerate(steps):
         if step.opname == "LOAD_CONST":
             called = next((n for n, s in enumerate(steps) if "CALL" in s.opname), len(steps))
             made = any(s.opname.startswith(("FORMAT", "BUILD", "BINARY")) for s in steps[at:called])
-            return isinstance(step.argval, str) and not made
+            return isinstance(step.argval, str) and step.argval.isidentifier() and not made
         if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR")):
             return False
     return False

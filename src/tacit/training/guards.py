@@ -20,6 +20,7 @@ from tacit.errors import Diverged, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import this_process
 from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
+from tacit.training.updates import REPLAYED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,9 @@ class Guard:
         self._versions: list[int] = []  # of what is watched, in order
         self._buffers: list[tuple[nn.Module, str, str, Tensor, int]] = []
         self.note_all()
-        before = register_optimizer_step_pre_hook(_weakly(self._before_step))
+        hook = _weakly(self._before_step)
+        setattr(hook, REPLAYED, True)  # a step that is replayed is the session's own
+        before = register_optimizer_step_pre_hook(hook)
         self._unhook = [weakref.finalize(self, before.remove)]
 
     def close(self) -> None:

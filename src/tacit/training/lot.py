@@ -546,7 +546,7 @@ class Computation:
         """
         structure, recordings = self._engine.structure, self._recordings
         assert recordings is not None
-        if len(batch.rows) < 2 or structure is None or None not in structure.layouts:
+        if len(batch.rows) < 2 or structure is None or structure.settled:
             return False
         if self.draw is not None:
             self._without_gradients.add(self.draw.step)
@@ -561,10 +561,14 @@ class Computation:
     def _watched_run(
         self, losses: Losses, batch: Batch, data: Any, backward: Callable[[Tensor], None]
     ) -> Tensor:
-        """The last run before a recording: host reads and the host's random numbers forbid one."""
+        """The last run before a recording.
+
+        Host reads and the host's random numbers forbid one, and so does whatever else is another
+        after a run: to record takes runs that do not count.
+        """
         recordings = self._recordings
         assert recordings is not None
-        kept, before = copied(data), host_randomness()
+        kept, before, changes = copied(data), host_randomness(), recordings.changes
         try:
             with recordings.without_host_reads():
                 values = losses.of(data)
@@ -581,6 +585,8 @@ class Computation:
             backward(values)
         if host_randomness() != before:
             recordings.give_up("the model or the loss draws random numbers on the host")
+        elif recordings.changes != changes:
+            recordings.give_up("the model or the loss changes a tensor that it goes by")
         return values
 
     def _recover(self) -> None:
@@ -727,9 +733,14 @@ class Computation:
             clip, entries = self._clip.sensitivity, entries_of(self._engine.parameters)
             result = rounded_towards_zero(result, clip, entries)
         centred = self._clip.counted(result, units)
-        self._total.add(result, last=len(draw.left) == units)
+        left = draw.left
+        draw.drop(units)  # first: whoever interrupts the rest may lose a batch, not add it twice
+        try:
+            self._total.add(result, last=len(left) == units)
+        except Exception:
+            draw.left = left
+            raise
         self._clip.keep(centred)
-        draw.drop(units)
 
 
 def _agree(replayed: Mapping[str, Tensor], computed: Mapping[str, Tensor], clip: float) -> bool:

@@ -210,7 +210,7 @@ def _places(tensors: Iterable[Tensor]) -> Hashable:
     return tuple([one.data_ptr() for one in tensors])
 
 
-# Of a function around an optimizer's step: it knows that a replay does not call it.
+# Of a hook, or a function around an optimizer's step: it knows that a replay does not call it.
 REPLAYED = "_is_replayed"
 
 
@@ -236,6 +236,8 @@ def _foreign(optimizers: Sequence[Optimizer], *, hooks: bool) -> str:
             return f"a hook of {name} would not be called"
         if not hooks and _is_wrapped(one):
             return f"what was put around the step of {name} would not be called"
-    if torch_optimizer._global_optimizer_post_hooks and not hooks:
+    before = torch_optimizer._global_optimizer_pre_hooks.values()
+    of_others = not all(hasattr(hook, REPLAYED) for hook in before)
+    if (of_others or torch_optimizer._global_optimizer_post_hooks) and not hooks:
         return "a hook of all optimizers would not be called"
     return ""

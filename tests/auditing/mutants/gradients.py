@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def _mixing_let_through() -> Iterator[None]:
     """Neither modules nor gradients are asked whether examples are mixed."""
 
-    def layouts(losses: Tensor, taps: Any, uses: Any, *_: Any) -> list[Layout]:
-        del losses, taps
-        return [Layout()] * len(uses)
+    def layouts(losses: Tensor, taps: Any, *_: Any) -> list[list[Layout]]:
+        del losses
+        return [[Layout()]] * len(taps)
 
     with (
         unwatched(),

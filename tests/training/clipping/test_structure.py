@@ -157,3 +157,83 @@ def test_mixing_that_no_loss_reaches_at_first_is_refused_once_one_does() -> None
     nn.init.normal_(model.last.weight)
     with pytest.raises(UnsupportedModel, match=r"first\.weight mixes or moves examples"):
         norms(x)
+
+
+# ---- batches of several sizes, by one engine
+
+
+class Flat(nn.Module):
+    """Time-major rows in one dimension, of which a part adds what ``gate`` lets through."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, width), nn.Linear(width, 3)
+        self.gated = nn.Linear(4, width, bias=False)
+        self.gate: Callable[[Tensor], Tensor] = torch.zeros_like
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, steps, _ = x.shape
+        flat = x.transpose(0, 1).reshape(steps * rows, -1)
+        gates = self.gate(x[..., 0]).t().reshape(steps * rows, 1)
+        found = self.last((self.first(flat) + gates * self.gated(flat)).tanh())
+        return found.view(steps, rows, -1).transpose(0, 1).flatten(1)
+
+
+def true_norms(model: nn.Module, x: Tensor) -> Tensor:
+    found = []
+    for row in x:
+        value = (model(row[None]) - 1.0).square().sum()
+        gradients = torch.autograd.grad(value, model.parameters())
+        found.append(torch.cat([one.flatten() for one in gradients]).norm())
+    return torch.stack(found).double()
+
+
+def test_rows_of_one_entry_do_not_tell_how_longer_ones_lie() -> None:
+    torch.manual_seed(0)
+    model = Flat()
+    norms = batches_of(model)
+    for steps in (1, 3, 1, 2):
+        x = torch.randn(4, steps, 4)
+        torch.testing.assert_close(norms(x), true_norms(model, x), rtol=1e-4, atol=1e-6)
+
+
+def test_a_layout_that_one_row_fits_by_accident_is_not_kept() -> None:
+    """The first entry of all belongs to the first row, in whichever order rows lie."""
+    torch.manual_seed(0)
+    model = Flat()
+    norms, x = batches_of(model), torch.randn(4, 3, 4)
+    for lit in ([(0, 0)], [(0, 0), (1, 0), (2, 1)]):
+        gates = torch.zeros(4, 3)
+        gates[tuple(zip(*lit, strict=True))] = 1.0
+        model.gate = lambda _, gates=gates: gates
+        found = norms(x)
+        for row in range(4):
+            model.gate = lambda _, own=gates[row : row + 1]: own
+            wanted = true_norms(model, x[row : row + 1])[0]
+            torch.testing.assert_close(found[row], wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [4, 6])
+def test_a_row_that_is_not_finite_takes_no_other_out_where_none_is_reached(width: int) -> None:
+    """With ``width`` 4 a result could have a row in each of its columns, as there are four."""
+    torch.manual_seed(0)
+    model, x = Flat(width), torch.randn(4, 4, 4)
+    found = batches_of(model)(x)
+    x[2] = torch.nan
+    broken = batches_of(model)(x)
+    others = [0, 1, 3]
+    assert not broken[2].isfinite()
+    torch.testing.assert_close(broken[others], found[others])
+
+
+def test_what_vanishes_without_the_scale_of_half_precision_is_looked_for_with_it() -> None:
+    torch.manual_seed(0)
+    model, x = Adapter().half(), torch.randn(4, 4, 4).half()
+    nn.init.constant_(model.last.weight, 2.0**-16).requires_grad_(False)
+
+    def losses() -> Tensor:
+        return model(x.transpose(0, 1)).float().sum((0, 2)) * 2.0**-12
+
+    found = clipped_gradients({"first.weight": model.first.weight}, losses, rows=4, clip=1.0)
+    wanted = 2**0.5 * 3 * 2.0**-28 * x.float().sum(1).norm(dim=1)
+    torch.testing.assert_close(found.norms.float(), wanted, rtol=2e-2, atol=0.0)

@@ -11,6 +11,7 @@ from torch.overrides import _get_current_function_mode
 
 from tacit._validation import positive, whole
 from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training.clipping.forms import Nothing
 from tacit.training.clipping.forms.matrix import tf32_convolutions, tf32_matrices
 from tacit.training.clipping.program import compiled_program
 from tacit.training.clipping.recorder import Recorder
@@ -22,9 +23,11 @@ from tacit.training.clipping.structure import (
     candidates,
     gradients_at,
     layouts,
+    left_open,
     origin_of,
     reached_leaves,
     separate,
+    told_apart,
     touched,
 )
 from tacit.training.clipping.sums import (
@@ -37,11 +40,12 @@ from tacit.training.clipping.sums import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
 
+    from tacit.training.clipping.forms import Form
     from tacit.training.clipping.recorder import Use
     from tacit.training.clipping.sums import Sink
 
@@ -62,8 +66,9 @@ class Structure:
 
     uses: tuple[Use, ...]
     origins: tuple[tuple[Origin | None, ...], ...]  # of each use's weights
-    layouts: tuple[Layout | None, ...]  # of each use's result; None: no loss has reached it yet
+    layouts: tuple[Layout | None, ...]  # of each use's result; None: no loss has shown it
     entangled: frozenset[str]  # parameters whose uses overlap, or that enter expressions
+    settled: bool  # whether the layouts are the only ones that batches of these shapes can have
 
     def like(self, other: Structure) -> bool:
         """Whether the same program serves both."""
@@ -80,7 +85,7 @@ class Structure:
     def compilable(self) -> bool:
         """Whether norms and sums are functions of saved tensors and gradients alone."""
         plain = all(use.rule.name != "fallback" for use in self.uses)
-        return plain and not self.entangled and None not in self.layouts
+        return plain and not self.entangled and self.settled
 
 
 @final
@@ -152,7 +157,7 @@ class Engine:
         self._group = dict(group)
         self._stability = stability
         self._few_shapes, self._compiled = few_shapes or compiled, compiled
-        self._layouts: dict[Hashable, tuple[Layout | None, ...]] = {}
+        self._layouts: dict[Hashable, tuple[tuple[Layout, ...], ...]] = {}  # that are left open
         self._entangled: dict[Hashable, frozenset[str]] = {}
         self._known: dict[Hashable, tuple[Structure, list[Tensor]]] = {}
         self._programs: dict[Hashable, Callable[..., BatchSums]] = {}
@@ -251,7 +256,7 @@ class Engine:
 
     def _nothing(self, mask: Tensor) -> BatchSums:
         none = torch.zeros(self.groups, 0, device=mask.device)
-        self.structure = Structure((), (), (), frozenset())
+        self.structure = Structure((), (), (), frozenset(), settled=True)
         return BatchSums(none, none, {})
 
     def _check_complete(self, structure: Structure) -> None:
@@ -306,8 +311,8 @@ class Engine:
 
     def _scaling(self, structure: Structure, device: torch.device) -> Scaling:
         dtypes = {use.dtype for use in structure.uses}
-        scale = _HALF_LOSS_SCALE if torch.float16 in dtypes else 1.0
-        return Scaling(self._group, self.groups, self._stability, margin(dtypes, device), scale)
+        slack, scale = margin(dtypes, device), _loss_scale(structure.uses)
+        return Scaling(self._group, self.groups, self._stability, slack, scale)
 
     def _analysed(self, losses: Tensor, weights: Tensor) -> Structure:
         """The structure of what was just recorded; layouts are probed where they are not known."""
@@ -315,51 +320,80 @@ class Engine:
         origins, key = self._kind(uses)
         if key not in self._entangled:
             self._entangled[key] = self._entangled_names(origins)
-        places = self._layouts.get(key, (None,) * len(uses))
-        unknown = [at for at, place in enumerate(places) if place is None]
+        open_ = self._open(uses, key)
+        unknown = [at for at, one in enumerate(open_) if len(one) != 1]
         if key not in self._layouts or self._reaches(losses, unknown):
             self._refuse_unseen_uses(losses)
-            places = self._probed(losses, weights, uses, self._names(origins), places)
-            if self._rows.count > 1:
-                self._layouts[key] = places
-        structure = Structure(uses, origins, places, self._entangled[key])
+            found = self._probed(losses, weights, unknown, open_, self._names(origins))
+            self._remember(key, found)
+        else:
+            found = dict.fromkeys(unknown, ())
+        open_ = [found.get(at, one) for at, one in enumerate(open_)]
+        places = tuple(one[0] if one else None for one in open_)
+        settled = all(len(one) == 1 for one in open_)
+        structure = Structure(uses, origins, places, self._entangled[key], settled)
         if self._signature is not None and structure.compilable:
             if len(self._known) >= _MOST_SHAPES:
                 self._known.clear()
             self._known[self._signature] = (structure, self.recorder.taps)
         return structure
 
+    def _open(self, uses: Sequence[Use], key: Hashable) -> list[Sequence[Layout]]:
+        """The layouts that each use's result can have, as far as batches before have shown."""
+        rows = self._rows.count
+        if rows <= 1:
+            return [(Layout(),)] * len(uses)
+        known = self._layouts.get(key, ((),) * len(uses))
+        return [left_open(one, use.shape, rows) for one, use in zip(known, uses, strict=True)]
+
+    def _remember(self, key: Hashable, found: Mapping[int, Sequence[Layout]]) -> None:
+        """Keeps what a batch has shown, for others of its kind and of any size."""
+        uses, rows = self.recorder.uses, self._rows.count
+        if rows <= 1:
+            return
+        known = list(self._layouts.get(key, ((),) * len(uses)))
+        for at, fitting in found.items():
+            if fitting:
+                known[at] = told_apart(fitting, uses[at].shape, rows)
+        self._layouts[key] = tuple(known)
+
     def _reaches(self, losses: Tensor, uses: Sequence[int]) -> bool:
-        """Whether a loss reaches the result of one of these uses, which none had reached.
+        """Whether a loss reaches the result of one of these uses, whose layouts are not known.
 
         Behind an adapter's matrix of zeros nothing has a gradient in a whole first lot.
         """
-        if not uses:
-            return False
         taps = [self.recorder.taps[at] for at in uses]
+        return bool(taps) and bool(touched(self._unweighted(losses, taps)))
+
+    def _unweighted(self, losses: Tensor, taps: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of a sum of losses, as large as those that count: what vanishes must."""
+        scale = _loss_scale(self.recorder.uses)
         with self._replaying():
-            gradients = gradients_at(losses, torch.ones_like(losses), taps, keep=True)
-        return bool(touched(gradients))
+            return gradients_at(losses, torch.full_like(losses, scale), taps, keep=True)
 
     def _probed(
         self,
         losses: Tensor,
         weights: Tensor,
-        uses: Sequence[Use],
+        unknown: Sequence[int],
+        open_: Sequence[Sequence[Layout]],
         names: Sequence[str],
-        places: Sequence[Layout | None],
-    ) -> tuple[Layout | None, ...]:
-        """The layouts of all uses, of which those that are not known are looked for.
+    ) -> dict[int, Sequence[Layout]]:
+        """The layouts of the uses for which none is known, or several are open.
 
         The gradients of those are held at the same time, beside all activations.
         """
-        unknown = [at for at, place in enumerate(places) if place is None]
-        found = layouts(
-            losses, [self.recorder.taps[at] for at in unknown], [uses[at] for at in unknown],
-            weights.nonzero().flatten().tolist(), [names[at] for at in unknown], self._replaying,
-        )  # fmt: skip
-        new = dict(zip(unknown, found, strict=True))
-        return tuple(new.get(at, place) for at, place in enumerate(places))
+        if not unknown:
+            return {}
+        shapes = [self.recorder.uses[at].shape for at in unknown]
+        rows, real = self._rows.count, weights.nonzero().flatten().tolist()
+        given = [
+            open_[at] or list(candidates(shape, rows))
+            for at, shape in zip(unknown, shapes, strict=True)
+        ]
+        taps, described = [self.recorder.taps[at] for at in unknown], [names[at] for at in unknown]
+        found = layouts(losses, taps, given, real, described, self._unweighted)
+        return dict(zip(unknown, found, strict=True))
 
     def _kind(
         self, uses: Sequence[Use]
@@ -384,8 +418,7 @@ class Engine:
         if not recorder.uses:  # as an earlier batch of these shapes, which was neither
             return False
         origins, key = self._kind(recorder.uses)
-        places = self._layouts.get(key)
-        probed = self._rows.count <= 1 or (places is not None and None not in places)
+        probed = all(len(one) == 1 for one in self._open(recorder.uses, key))
         expressed = any(one is not None and one.expression for each in origins for one in each)
         slow = any(use.rule.name == "fallback" for use in recorder.uses)
         return not probed or slow or expressed or bool(self._entangled.get(key, True))
@@ -456,8 +489,7 @@ class Engine:
             inputs, at = saved[at : at + use.saved], at + use.saved
             if grad is None:
                 continue
-            rows = Rows(self._rows.count, self._rows.per_unit, layout or self._any_layout(grad))
-            forms = use.gradients(inputs, grad, rows)
+            forms = self._forms(use, layout, inputs, grad)
             if self._signature is None:
                 reports += [
                     UseReport(origin.names, use.rule.name, form.way, form.temporary)
@@ -474,9 +506,17 @@ class Engine:
             self.reports = tuple(reports)
         return found
 
-    def _any_layout(self, grad: Tensor) -> Layout:
-        """A layout for a gradient that no row has touched: any will do, if its shape allows it."""
-        return next(candidates(grad.shape, max(self._rows.count, 1)), Layout())
+    def _forms(
+        self, use: Use, layout: Layout | None, inputs: Sequence[Tensor], grad: Tensor
+    ) -> Sequence[Form | None]:
+        """The gradients of a use's weights; zeros where no loss has shown which row has what.
+
+        There the gradient vanishes, save where a row is not finite: of a guessed row, that would
+        take another's part out of the sum, or everybody's.
+        """
+        if layout is None:
+            return [None if one is None else Nothing(self._rows.units, one) for one in use.weights]
+        return use.gradients(inputs, grad, Rows(self._rows.count, self._rows.per_unit, layout))
 
     def _program(
         self,
@@ -498,6 +538,10 @@ class Engine:
 
             self._programs[key] = compiled_program(plain, saved, grads, bounds, mask)
         return self._programs[key]
+
+
+def _loss_scale(uses: Iterable[Use]) -> float:
+    return _HALF_LOSS_SCALE if any(use.dtype == torch.float16 for use in uses) else 1.0
 
 
 # ---- one batch by itself: what tests, benchmarks and researchers ask for

@@ -21,9 +21,6 @@ from tacit.errors import UnsupportedModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from tacit.training.clipping.recorder import Use
 
 _FEWEST = 3  # probes, however early every result has been reached
 
@@ -203,6 +200,24 @@ def candidates(shape: Sequence[int], rows: int) -> Iterator[Layout]:
             yield Layout(dim, inner=False)
 
 
+def left_open(known: Sequence[Layout], shape: Sequence[int], rows: int) -> list[Layout]:
+    """The layouts of ``known``, which other batches have left open, that a result can have here."""
+    return [
+        one
+        for one in candidates(shape, rows)
+        if one in known or (shape[one.dim] == rows and Layout(one.dim, inner=False) in known)
+    ]
+
+
+def told_apart(fitting: Sequence[Layout], shape: Sequence[int], rows: int) -> tuple[Layout, ...]:
+    """Those and what looks like them here: of rows of one entry, both orders are one.
+
+    In another batch, of longer rows, they are not.
+    """
+    alike = (Layout(one.dim, inner=False) for one in fitting if shape[one.dim] == rows)
+    return tuple(dict.fromkeys([*fitting, *alike]))
+
+
 def support(gradient: Tensor, dim: int) -> Tensor:
     """Which entries along ``dim`` the gradient touches.
 
@@ -238,45 +253,38 @@ def gradients_at(
 def layouts(
     losses: Tensor,
     taps: Sequence[Tensor],
-    uses: Sequence[Use],
+    open_: Sequence[Sequence[Layout]],
     real: Sequence[int],
     describe: Sequence[str],
-    replaying: Callable[[], AbstractContextManager[None]],
-) -> list[Layout | None]:
-    """The layout of each use's result; None where no loss among ``real`` rows reaches it.
+    backward: Callable[[Tensor, Sequence[Tensor]], list[Tensor | None]],
+) -> list[list[Layout]]:
+    """Of the layouts that are open for each tap, those left; none where no ``real`` row reaches it.
 
     The loss of row i may depend on row i of a result alone. A result for which no layout makes that
-    so belongs to an operation that mixes examples, and is refused by name.
+    so belongs to an operation that mixes examples, and is refused by name. Several are left only if
+    every row's gradient fits all of them.
 
-    Backward passes run while ``replaying``. What they gave is looked at without it: it takes
-    thousands of small operations, which a recorder would look at one by one.
+    ``backward`` takes losses to their gradients. Those are looked at without a recorder: it takes
+    thousands of small operations, which it would look at one by one.
     """
-    rows = len(losses)
-    if rows <= 1 or not uses:
-        return [Layout()] * len(uses)
-    open_ = [list(candidates(use.shape, rows)) for use in uses]
-
-    def backward(some: Tensor) -> list[Tensor | None]:
-        with replaying():
-            return gradients_at(some, torch.ones_like(some), taps, keep=True)
-
-    sought = touched(backward(losses))
+    rows, left = len(losses), [list(one) for one in open_]
+    sought = touched(backward(losses, taps))
     reached: set[int] = set()
     for position, row in enumerate(_probes(real)):
-        if position >= _FEWEST and sought <= reached:
+        if position >= _FEWEST and all(at in reached and len(left[at]) == 1 for at in sought):
             break
-        gradients = backward(losses[row])
+        gradients = backward(losses[row], taps)
         here = sorted(touched(gradients))
         reached.update(here)
-        for at, fitting in zip(here, _fitting(gradients, here, open_, row, rows), strict=True):
-            open_[at] = fitting
+        for at, fitting in zip(here, _fitting(gradients, here, left, row, rows), strict=True):
+            left[at] = fitting
             if not fitting:
                 raise UnsupportedModel(
                     f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
                     "other rows there. Rows must be independent and stay in order in one batch "
                     "(batch norm, pairwise losses and in-batch negatives mix them)"
                 )
-    return [fitting[0] if at in reached else None for at, fitting in enumerate(open_)]
+    return [fitting if at in reached else [] for at, fitting in enumerate(left)]
 
 
 def touched(gradients: Sequence[Tensor | None]) -> set[int]:

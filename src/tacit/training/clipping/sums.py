@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, final
 
 import torch
 
-from tacit.training.clipping.forms import Convolution, Dense, Form, OneHot, Outer, Projected
+from tacit.training.clipping.forms import (
+    Convolution,
+    Dense,
+    Form,
+    Nothing,
+    OneHot,
+    Outer,
+    Projected,
+)
 from tacit.training.clipping.forms.matrix import (
     LARGEST_TEMPORARY,
     added_up,
@@ -423,6 +431,7 @@ def merged_squared_norms(forms: Sequence[Form]) -> Tensor:
 
     Whole or in parts, as forms return it.
     """
+    forms = [form for form in forms if not isinstance(form, Nothing)] or forms[:1]
     if len(forms) == 1:
         form = forms[0]
         return form.norms_alone() if isinstance(form, Outer) else form.squared_norms()

@@ -5,7 +5,7 @@ that is the cheapest way. Each has a plain PyTorch path.
 """
 
 from tacit.training.clipping.forms.convolution import Convolution
-from tacit.training.clipping.forms.matrix import Dense, Form, OneHot, Outer
+from tacit.training.clipping.forms.matrix import Dense, Form, Nothing, OneHot, Outer
 from tacit.training.clipping.forms.projected import Projected
 
-__all__ = ["Convolution", "Dense", "Form", "OneHot", "Outer", "Projected"]
+__all__ = ["Convolution", "Dense", "Form", "Nothing", "OneHot", "Outer", "Projected"]

@@ -385,6 +385,50 @@ class Dense:
         return Dense(self.values[start:stop], squares)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Gradients that are zero, whatever the inputs hold: no loss has reached the weight yet."""
+
+    units: int
+    weight: Tensor
+
+    @property
+    def way(self) -> str:
+        """There is nothing to find."""
+        return "no gradient yet"
+
+    @property
+    def temporary(self) -> int:
+        """None."""
+        return 0
+
+    def squared_norms(self) -> Tensor:
+        """See ``Form``."""
+        return self._zeros(self.units)
+
+    def uncancelled(self) -> Tensor:
+        """See ``Form``."""
+        return self._zeros(self.units)
+
+    def weighted_sum(self, scales: Tensor) -> Tensor:
+        """See ``Form``."""
+        del scales
+        return self._zeros(*self.weight.shape)
+
+    def dense(self) -> Tensor:
+        """See ``Form``."""
+        return self._zeros().expand(self.units, *self.weight.shape)
+
+    def part(self, start: int, stop: int) -> Nothing:
+        """See ``Form``."""
+        return Nothing(stop - start, self.weight)
+
+    def _zeros(self, *size: int) -> Tensor:
+        kind, device = accumulator(self.weight.dtype), self.weight.device
+        return torch.zeros(size, dtype=kind, device=device)
+
+
 def summed(grad: Tensor, factor: Tensor | None = None) -> Dense:
     """Σ_t grad_t·factor_t, or Σ_t grad_t: from (units, terms, size), in single precision at least.
 
