@@ -168,6 +168,26 @@ def test_nothing_secret_is_logged_or_written(tmp_path: Path):
     assert claim.epsilon <= 3
 
 
+def test_neither_masks_nor_a_checkpoint_tell_how_many_rows_were_drawn(tmp_path: Path):
+    """The trainer seeds torch with args.seed: where its generator has come to counts dropout."""
+    case = tiny.Case("with dropout", lambda: tiny.llama(attention_dropout=0.5))
+
+    def ends(number: int, **changed: Any) -> nn.Module:
+        folder = tmp_path / str(number)
+        trainer = trainer_of(
+            case, folder, settings={"save_strategy": "steps", "save_steps": 1}, **changed,
+            plan=plan(1, lot_size=ROWS, noise_multiplier=1e-9),
+        )  # fmt: skip
+        trainer.train()
+        assert not [*folder.rglob("*rng*")]
+        return trainer.model
+
+    known = [ends(number) for number in range(2)]
+    assert apart(*known) <= 1e-6
+    secret = [ends(number, unsafe_seed=None) for number in range(2, 4)]
+    assert apart(*secret) > 1e-4  # all that differs is the masks
+
+
 class Onlooker(TrainerCallback):
     """Notes what a callback sees."""
 

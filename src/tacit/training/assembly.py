@@ -35,7 +35,7 @@ from tacit.training.run_state import RunState
 from tacit.training.sampling import Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.updates import Updates
-from tacit.training.verification import CheckSchedule, Verifier
+from tacit.training.verification import Chance, CheckSchedule, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -347,6 +347,7 @@ def _computation(
         Cutter(plan, units, loader, performance, device, padded=padded),
         performance.precision,
         device,
+        Chance(known=setup.unsafe_seed is not None),
         None if graphs is None else BatchRecordings(graphs, setup.model),
         advice(setup.model),
         weights.sharded,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import sys
 import time
 from contextlib import contextmanager
@@ -511,3 +512,45 @@ def set_random_state(state: Any) -> None:
         torch.cuda.set_rng_state_all(cuda)
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002 - the legacy state is what data sets draw from
+
+
+@final
+class Chance:
+    """Those generators inside of a session: dropout's masks and augmentations are drawn from them.
+
+    Rows draw in turn, so that one row more moves what all rows after it draw. Whoever knows the
+    seed sees that, far beyond one record's clip; trainers and scripts seed with numbers that
+    everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
+
+    Guarantee:
+        Lots begin with seeds of the operating system's entropy, also after the loop has seeded
+        torch. Generators of one's own are not seen. With ``known`` nothing is seeded.
+    """
+
+    def __init__(self, *, known: bool) -> None:
+        self._known = known
+        self._before: Any = None
+        self._seed = 0
+
+    def enter(self) -> None:
+        """From now on nobody knows what will be drawn."""
+        if not self._known:
+            self._before = random_state()
+            self._renew()
+
+    def begin_lot(self) -> None:
+        """Draws from another seed if torch was seeded since."""
+        if self._before is not None and torch.initial_seed() != self._seed:
+            self._renew()
+
+    def leave(self) -> None:
+        """Puts the generators back where the session found them."""
+        if self._before is not None:
+            set_random_state(self._before)
+            self._before = None
+
+    def _renew(self) -> None:
+        self._seed = secrets.randbits(63)
+        torch.manual_seed(self._seed)
+        random.seed(secrets.randbits(256))
+        np.random.seed([secrets.randbits(32) for _ in range(8)])  # noqa: NPY002 - as above
