@@ -416,6 +416,7 @@ WRONG: dict[str, list[Any]] = {
 PATCHED: dict[str, Any] = {
     "use_liger_kernel": True, "fp16": True, "fsdp": "full_shard", "deepspeed": "zero3.json",
     "parallelism_config": object(), "packing": True, "padding_free": True, "loss_type": "dft",
+    "shuffle_dataset": True,
     "activation_offloading": True, "mixed_precision": "fp16",
 }  # fmt: skip
 

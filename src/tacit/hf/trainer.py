@@ -115,6 +115,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._training = ExitStack()
         super().__init__(args=args, **trainer)
         self._check_settings()  # as the trainer completed them
+        refusals.check_prepared(self._rows, self.train_dataset)
         check_dataset(self.train_dataset, plan.examples, counts_users=plan.unit == "user")
 
     # ---- what may be claimed
