@@ -149,6 +149,11 @@ def check_trainer(given: Mapping[str, Any]) -> None:
             "model_init cannot be private: every trial of a search would spend the plan; pass "
             "model, and search with tacit.search"
         )
+    if getattr(given.get("data_collator"), "seed", None) is not None:
+        raise InvalidArgument(
+            f"data_collator has seed={_shown(given['data_collator'].seed)}, and cannot be private: "
+            "whoever knows it sees by what each row draws how many rows came before; leave it out"
+        )
     if given.get("train_dataset") is None:
         raise InvalidArgument("train_dataset must be given: it is what the plan protects")
 

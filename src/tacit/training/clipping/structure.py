@@ -271,12 +271,24 @@ def layouts(
         for at, fitting in zip(here, _fitting(gradients, here, open_, row, rows), strict=True):
             open_[at] = fitting
             if not fitting:
-                raise UnsupportedModel(
-                    f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
-                    "other rows there. Rows must be independent and stay in order in one batch "
-                    "(batch norm, pairwise losses and in-batch negatives mix them)"
-                )
+                raise _mixed(describe[at], uses[at].shape, row, rows)
     return [fitting[0] if at in reached else None for at, fitting in enumerate(open_)]
+
+
+def _mixed(name: str, shape: Sequence[int], row: int, rows: int) -> UnsupportedModel:
+    """The refusal of a result that keeps no rows apart; not its shape, which lengths decide."""
+    if any(candidates(shape, rows)):
+        return UnsupportedModel(
+            f"{name} mixes or moves examples: the loss of row {row} depends on other rows there. "
+            "Rows must be independent and stay in order in one batch (batch norm, pairwise losses "
+            "and in-batch negatives mix them)"
+        )
+    return UnsupportedModel(
+        f"{name} mixes or moves examples, or meets numbers that cannot be told from data: its "
+        "result has no entry for each row. Experts to which tokens are sent mix them; numbers that "
+        "forward makes by torch.tensor(...) belong in a buffer; or freeze it, and train other "
+        "layers (PEFT: LoRA on attention)"
+    )
 
 
 def touched(gradients: Sequence[Tensor | None]) -> set[int]:
