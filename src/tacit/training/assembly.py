@@ -347,7 +347,7 @@ def _computation(
         Cutter(plan, units, loader, performance, device, padded=padded),
         performance.precision,
         device,
-        Chance(known=setup.unsafe_seed is not None),
+        Chance(fresh_stream("chance") if setup.unsafe_seed is None else None),
         None if graphs is None else BatchRecordings(graphs, setup.model),
         advice(setup.model),
         weights.sharded,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import random
-import secrets
 import sys
 import time
 from contextlib import contextmanager
@@ -523,25 +522,27 @@ class Chance:
     everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
 
     Guarantee:
-        Lots begin with seeds of the operating system's entropy, also after the loop has seeded
-        torch. Generators of one's own are not seen. With ``known`` nothing is seeded.
+        Lots begin with seeds of ``stream``, also after the loop has seeded torch. Processes that
+        train together have one each. Generators of one's own are not seen. Without a stream
+        nothing is seeded.
     """
 
-    def __init__(self, *, known: bool) -> None:
-        self._known = known
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream = stream
         self._before: Any = None
         self._seed = 0
 
     def enter(self) -> None:
         """From now on nobody knows what will be drawn."""
-        if not self._known:
+        if self._stream is not None:
             self._before = random_state()
-            self._renew()
+            self._renew(self._stream)
 
     def begin_lot(self) -> None:
         """Draws from another seed if torch was seeded since."""
-        if self._before is not None and torch.initial_seed() != self._seed:
-            self._renew()
+        if self._before is None or self._stream is None or torch.initial_seed() == self._seed:
+            return
+        self._renew(self._stream)
 
     def leave(self) -> None:
         """Puts the generators back where the session found them."""
@@ -549,8 +550,8 @@ class Chance:
             set_random_state(self._before)
             self._before = None
 
-    def _renew(self) -> None:
-        self._seed = secrets.randbits(63)
+    def _renew(self, stream: Stream) -> None:
+        self._seed = int.from_bytes(stream.bytes(8)) >> 1
         torch.manual_seed(self._seed)
-        random.seed(secrets.randbits(256))
-        np.random.seed([secrets.randbits(32) for _ in range(8)])  # noqa: NPY002 - as above
+        random.seed(stream.bytes(32))
+        np.random.seed(np.frombuffer(stream.bytes(32), np.uint32))  # noqa: NPY002 - as above
