@@ -238,7 +238,8 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
         raise InvalidArgument(
             "batch must be a mapping with 'labels', got "
             f"{sorted(batch) if isinstance(batch, Mapping) else type(batch).__name__}; for text to "
-            "be continued, DataCollatorForLanguageModeling(tokenizer, mlm=False) makes them"
+            "be continued, DataCollatorForLanguageModeling(tokenizer, mlm=False) makes them; for "
+            "labels of other names, a subclass of PrivateTraining computes row_losses(model, batch)"
         )
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     tokens = inputs.get("input_ids")
@@ -287,13 +288,15 @@ def of_outputs(model: nn.Module, outputs: Any, labels: torch.Tensor) -> torch.Te
         return token_mean(logits, labels)
     if kind == "class":
         return _class_losses(_unwrapped(model).config, logits, labels)
-    if kind == "causal" and logits.ndim == 3 and labels.shape[-1] != logits.shape[1]:
-        raise InvalidArgument(
-            f"labels must have one entry for each of the {logits.shape[1]} positions that the "
-            f"model scores, got {labels.shape[-1]}: prompt tuning adds positions of its own; use "
-            "LoRA, or compute the loss yourself"
-        )
-    return _KINDS[kind][1](logits, labels)
+    return _KINDS[kind][1](logits, _behind_prompt(model, logits, labels))
+
+
+def _behind_prompt(model: nn.Module, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The labels, behind those of virtual tokens that PEFT put before the texts, if it did."""
+    virtual = getattr(getattr(model, "active_peft_config", None), "num_virtual_tokens", None)
+    if logits.ndim != 3 or virtual is None or logits.shape[1] != labels.shape[-1] + virtual:
+        return labels
+    return functional.pad(labels, (virtual, 0), value=IGNORED)
 
 
 def check_own(model: nn.Module, batch: Mapping[str, Any]) -> None:
@@ -363,7 +366,8 @@ def _kind_of(model: nn.Module) -> str:
         f"model must have a head whose loss is known (ForCausalLM, ForMaskedLM, "
         "ForSequenceClassification, ForImageClassification, ForTokenClassification, "
         f"ForMultipleChoice, ForConditionalGeneration), got {name}; compute one loss per row of "
-        "its outputs, and pass that (PrivateTrainer: compute_loss_func)"
+        "its outputs, and pass that (PrivateTrainer: compute_loss_func; a subclass with "
+        "row_losses(model, batch), if the labels are not in batch['labels'])"
     )
 
 

@@ -57,6 +57,7 @@ OTHERS = (
     tiny.Case("regression", lambda: tiny.bert(num_labels=1), tiny.labelled,
               functools.partial(with_real_labels, width=1)),
     tiny.Case("a decoder that does not shift", tiny.bart_decoder),
+    tiny.Case("virtual tokens before a text", lambda: tiny.prompted(tiny.llama(), "CAUSAL_LM")),
     tiny.Case("decoder inputs made inside", tiny.m2m100),
     tiny.Case("several classes", lambda: tiny.bert(problem_type="multi_label_classification"),
               tiny.labelled, functools.partial(with_real_labels, width=tiny.CLASSES)),
@@ -106,7 +107,7 @@ def test_what_has_no_known_loss_is_refused():
         losses.of(tiny.bert(), {"input_ids": nothing, "labels": torch.ones(1, dtype=torch.int64)})
     with pytest.raises(InvalidArgument, match="got list"):
         losses.of(tiny.gpt2(), [1])  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="prompt tuning"):
+    with pytest.raises(InvalidArgument, match="labels must have the shape"):
         losses.of_outputs(tiny.gpt2(), {"logits": torch.zeros(1, 5, 7)}, torch.zeros(1, 3))
     routed = tiny.gpt2()
     routed.config.output_router_logits = True

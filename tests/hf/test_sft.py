@@ -36,6 +36,7 @@ def tokenizer() -> Any:
 
 
 def trainer_of(folder: Path, **changed: Any) -> Any:
+    texts = changed.pop("texts", {"text": TEXTS})
     settings = {
         "max_grad_norm": 0.0, "report_to": "none", "save_strategy": "no", "disable_tqdm": True,
         "use_cpu": True, "learning_rate": 0.05, "optim": "adamw_torch", "logging_steps": 1,
@@ -45,7 +46,7 @@ def trainer_of(folder: Path, **changed: Any) -> Any:
     torch.manual_seed(1)
     return tacit.hf.PrivateSFTTrainer(
         model=tiny.llama(), args=trl.SFTConfig(str(folder), **settings),
-        train_dataset=datasets.Dataset.from_dict({"text": TEXTS}), processing_class=tokenizer(),
+        train_dataset=datasets.Dataset.from_dict(texts), processing_class=tokenizer(),
         eval_dataset=datasets.Dataset.from_dict({"text": [text[::-1] for text in TEXTS[:4]]}),
         plan=tacit.Plan(examples=24, lot_size=8, steps=3, noise_multiplier=0.5, clip=0.1),
         unsafe_seed=5,
@@ -78,8 +79,16 @@ def test_it_equals_the_explicit_loop_and_logs_nothing_secret(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "setting", [{"packing": True}, {"padding_free": True}, {"loss_type": "dft"},
-                {"activation_offloading": True}], ids=str,
+                {"activation_offloading": True}, {"shuffle_dataset": True}], ids=str,
 )  # fmt: skip
 def test_what_mixes_rows_is_refused(setting: dict[str, Any], tmp_path: Path):
     with pytest.raises(InvalidArgument, match=f"{next(iter(setting))}=.*cannot be private"):
         trainer_of(tmp_path, **setting)
+
+
+def test_rows_that_trl_leaves_out_are_not_lost_without_a_word(tmp_path: Path):
+    """It drops those of which truncation leaves no completion: the plan counts them."""
+    pairs = {"prompt": TEXTS, "completion": [" w1"] * len(TEXTS)}
+    with pytest.raises(InvalidArgument, match=r"has 24 rows, and \d+ after .*raise max_length"):
+        trainer_of(tmp_path, texts=pairs, max_length=4)
+    trainer_of(tmp_path, texts=pairs)

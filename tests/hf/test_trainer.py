@@ -28,6 +28,7 @@ from tacit.hf import PrivateTrainer, PrivateTraining
 from tacit.hf.refusals import SETTINGS
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install .[hf]")
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers: pip install .[hf]")
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 ROWS, SEED = 24, 5
 
@@ -119,6 +120,28 @@ def test_it_equals_the_explicit_loop(case: tiny.Case, tmp_path: Path):
     assert apart(trainer.model, case.made()) > 1e-3
 
 
+PROMPTS = (
+    tiny.Case("Llama", lambda: tiny.prompted(tiny.llama(), "CAUSAL_LM")),
+    tiny.Case("BERT", lambda: tiny.prompted(tiny.bert(), "SEQ_CLS"), tiny.labelled),
+    tiny.Case("T5", lambda: tiny.prompted(tiny.t5(), "SEQ_2_SEQ_LM")),
+)
+
+
+@pytest.mark.parametrize("case", PROMPTS, ids=str)
+def test_prompts_get_the_sum_of_every_rows_clipped_gradient(case: tiny.Case, tmp_path: Path):
+    onlooker = Onlooker()
+    quiet = plan(1, lot_size=ROWS, noise_multiplier=1e-9)
+    trainer_of(case, tmp_path, plan=quiet, callbacks=[onlooker]).train()
+    model: Any = case.made().double().train()
+    learned = [p for p in model.parameters() if p.requires_grad]
+    total = torch.zeros(sum(p.numel() for p in learned), dtype=torch.float64)
+    for row in case.rows(ROWS):
+        found = torch.autograd.grad(model(**case.collate([row])).loss, learned)
+        gradient = torch.cat([one.flatten() for one in found])
+        total += gradient * min(1.0, quiet.clip / float(gradient.norm()))
+    torch.testing.assert_close(onlooker.gradients[0].double(), total / ROWS, rtol=1e-4, atol=1e-7)
+
+
 def test_rows_of_like_length_share_batches(tmp_path: Path):
     case = tiny.CASES[0]
     lengths = [1000 * len(row["input_ids"]) for row in case.rows(ROWS)]  # too far to round up
@@ -168,17 +191,39 @@ def test_nothing_secret_is_logged_or_written(tmp_path: Path):
     assert claim.epsilon <= 3
 
 
+def test_neither_masks_nor_a_checkpoint_tell_how_many_rows_were_drawn(tmp_path: Path):
+    """The trainer seeds torch with args.seed: where its generator has come to counts dropout."""
+    case = tiny.Case("with dropout", lambda: tiny.llama(attention_dropout=0.5))
+
+    def ends(number: int, **changed: Any) -> nn.Module:
+        folder = tmp_path / str(number)
+        trainer = trainer_of(
+            case, folder, settings={"save_strategy": "steps", "save_steps": 1}, **changed,
+            plan=plan(1, lot_size=ROWS, noise_multiplier=1e-9),
+        )  # fmt: skip
+        trainer.train()
+        assert not [*folder.rglob("*rng*")]
+        return trainer.model
+
+    known = [ends(number) for number in range(2)]
+    assert apart(*known) <= 1e-6
+    secret = [ends(number, unsafe_seed=None) for number in range(2, 4)]
+    assert apart(*secret) > 1e-4  # all that differs is the masks
+
+
 class Onlooker(TrainerCallback):
     """Notes what a callback sees."""
 
     def __init__(self) -> None:
         self.norms: list[float] = []
+        self.gradients: list[torch.Tensor] = []
         self.events: list[str] = []
 
     def on_pre_optimizer_step(self, _args: Any, _state: Any, _control: Any, **seen: Any) -> None:
-        gradients = [p.grad for p in seen["model"].parameters()]
+        gradients = [p.grad for p in seen["model"].parameters() if p.requires_grad]
         assert all(one is not None for one in gradients)
         self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+        self.gradients.append(torch.cat([one.flatten() for one in gradients]))
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_seen: Any) -> None:
         self.events.append(f"step {state.global_step}")
@@ -396,6 +441,7 @@ WRONG: dict[str, list[Any]] = {
 PATCHED: dict[str, Any] = {
     "use_liger_kernel": True, "fp16": True, "fsdp": "full_shard", "deepspeed": "zero3.json",
     "parallelism_config": object(), "packing": True, "padding_free": True, "loss_type": "dft",
+    "shuffle_dataset": True,
     "activation_offloading": True, "mixed_precision": "fp16",
 }  # fmt: skip
 
@@ -594,12 +640,22 @@ def test_private_rows_are_never_measured_on(tmp_path: Path):
             measure(rows)
 
 
+def words() -> Any:
+    """A tokenizer, as far as a collator that masks words asks for one."""
+    marks = {"mask_token": "[MASK]", "pad_token": "[PAD]"}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[PAD]": 0, "[MASK]": 1}, "[PAD]"))
+    return tiny.transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **marks)
+
+
 def test_what_trains_or_chooses_outside_of_the_plan_is_refused(tmp_path: Path):
     case = tiny.CASES[0]
     with pytest.raises(InvalidArgument, match="model_init"):
         trainer_of(case, tmp_path, model=None, model_init=case.made)
     with pytest.raises(InvalidArgument, match="train_dataset"):
         trainer_of(case, tmp_path, train_dataset=None)
+    seeded = tiny.transformers.DataCollatorForLanguageModeling(words(), mlm=True, seed=1)
+    with pytest.raises(InvalidArgument, match="data_collator has seed=1"):
+        trainer_of(case, tmp_path, data_collator=seeded)
     with pytest.raises(InvalidArgument, match="args must be given"):
         trainer_of(case, tmp_path, args=None)
     with pytest.raises(InvalidArgument, match="examples=24"):

@@ -88,6 +88,12 @@ def lora(model: nn.Module, *modules: str, **changed: Any) -> nn.Module:
     return peft.get_peft_model(model, config)
 
 
+def prompted(model: nn.Module, task: str) -> nn.Module:
+    """Virtual tokens before each text, whose embeddings are all that is learned."""
+    config = peft.PromptTuningConfig(task_type=task, num_virtual_tokens=3)
+    return peft.get_peft_model(model, config)
+
+
 def texts(count: int, *, labelled: bool = False, seed: int = 0) -> list[dict[str, Any]]:
     """Rows of different lengths; labelled ones have the class that their first token tells."""
     draw = torch.Generator().manual_seed(seed)

@@ -362,9 +362,8 @@ def test_the_rehearsal_changes_nothing() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, 6), nn.Dropout(0.5), nn.Linear(6, CLASSES))
     model[1].eval()
     dp = session(model, plan=plan(lot_size=1e-9))
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
     with dp:
+        before = torch.get_rng_state()
         lot = next(dp.lots())
         assert isinstance(lot, Lot)
         seen = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,55 @@ def test_noise_covers_data_sets_of_any_kind() -> None:
         for lot in dp.lots():
             whole_lot(dp, lot, cross_entropy(model))
     assert all(bool((p != b).all()) for p, b in zip(model.parameters(), before, strict=True))
+
+
+def masked_sum(rows: TensorDataset, **changed: Any) -> Tensor:
+    """The sum of a lot of all rows, in clips, by a model with dropout; torch was seeded with 0."""
+    model = nn.Sequential(nn.Dropout(0.5), network())
+    grads = Grads(model, optimizer := sgd(model))
+    whole = plan(examples=len(rows), lot_size=len(rows), steps=1, clip=0.1)
+    torch.manual_seed(0)  # known to everybody, as the seeds of trainers are
+    with tacit.private(model, optimizer, whole, rows, **changed) as dp:
+        for lot in dp.lots():
+            torch.manual_seed(0)  # and a loop that seeds, too
+            whole_lot(dp, lot, cross_entropy(model))
+    return torch.cat([g.flatten() for g in grads.steps[0].values()]) * len(rows) / 0.1
+
+
+def test_masks_of_a_known_seed_do_not_tie_rows_together() -> None:
+    """With them, one record less moves the sum by more than a clip: the others have other masks."""
+    rows = data(200)
+    fewer = TensorDataset(*(one[1:] for one in rows.tensors))
+    known = [float(torch.dist(masked_sum(rows, unsafe_seed=1), masked_sum(one, unsafe_seed=1)))
+             for one in (rows, fewer)]  # fmt: skip
+    assert known[0] == pytest.approx(0.0, abs=1e-3)
+    assert known[1] > 2.0
+    assert float(torch.dist(masked_sum(rows), masked_sum(rows))) > 2.0  # as with other rows
+
+
+def test_what_a_loop_draws_comes_from_secret_seeds() -> None:
+    def draws() -> tuple[float, float, float]:
+        return float(torch.rand(())), random.random(), float(np.random.rand())  # noqa: NPY002
+
+    def seed() -> None:
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+
+    seed()
+    outside, runs = draws(), []
+    for _ in range(2):
+        seed()
+        seen = {outside}
+        with session() as dp:
+            for lot in dp.lots():
+                seed()
+                for batch in lot:
+                    seen.add(draws())
+                    dp.backward(cross_entropy(dp.model)(batch))
+                dp.step()
+        assert draws() == outside  # where the session found them
+        runs.append(seen)
+    for one, other in zip(*(zip(*seen, strict=True) for seen in runs), strict=True):
+        assert len({*one}) > 4
+        assert len({*one} & {*other}) == 1  # what was drawn outside

@@ -83,6 +83,8 @@ SETTINGS: Final = (
     Refused("fsdp", _given, _ONE),
     Refused("deepspeed", _given, _ONE),
     Refused("parallelism_config", lambda c: c is not None, _ONE),
+    Refused("shuffle_dataset", _given, "groups and lengths go by the order of the rows that were "
+            "given, and the plan samples the lots: leave it out"),
     Refused("packing", _given, "it puts several examples into one row: pass packing=False"),
     Refused("padding_free", _given, "it joins the rows of a batch into one: pass "
             "padding_free=False"),
@@ -147,8 +149,24 @@ def check_trainer(given: Mapping[str, Any]) -> None:
             "model_init cannot be private: every trial of a search would spend the plan; pass "
             "model, and search with tacit.search"
         )
+    if getattr(given.get("data_collator"), "seed", None) is not None:
+        raise InvalidArgument(
+            f"data_collator has seed={_shown(given['data_collator'].seed)}, and cannot be private: "
+            "whoever knows it sees by what each row draws how many rows came before; leave it out"
+        )
     if given.get("train_dataset") is None:
         raise InvalidArgument("train_dataset must be given: it is what the plan protects")
+
+
+def check_prepared(given: Any, prepared: Any) -> None:
+    """Refuses rows that a trainer's preparation has left out, or made more of."""
+    counts = [len(one) if hasattr(one, "__len__") else -1 for one in (given, prepared)]
+    if min(counts) >= 0 and counts[0] != counts[1]:
+        raise InvalidArgument(
+            f"train_dataset has {counts[0]} rows, and {counts[1]} after the trainer's preparation, "
+            "which leaves out rows of which no label counts once they are cut to max_length: leave "
+            "them out before you make the plan, or raise max_length"
+        )
 
 
 def check_accelerator(accelerator: Any) -> None:

@@ -115,6 +115,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._training = ExitStack()
         super().__init__(args=args, **trainer)
         self._check_settings()  # as the trainer completed them
+        refusals.check_prepared(self._rows, self.train_dataset)
         check_dataset(self.train_dataset, plan.examples, counts_users=plan.unit == "user")
 
     # ---- what may be claimed
@@ -290,6 +291,12 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         self.session.save(os.path.join(output_dir, SESSION))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Nothing: how far dropout has drawn tells how many rows and tokens the lots had."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Nothing: the session draws from seeds of its own."""
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, and beside it what may be claimed of it, if the plan has a δ.

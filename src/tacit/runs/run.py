@@ -170,8 +170,8 @@ def _unless_it_fails(train: Callable[[Surroundings], Trained], around: Surroundi
 def seeded(seed: int | None) -> Iterator[None]:
     """Inside, PyTorch's own generator starts from ``seed``; outside it is as it was.
 
-    It draws first weights and the order of augmentations. Samples and noise are drawn from the
-    operating system's entropy, whatever the seed.
+    It draws first weights. Samples, noise, and what private steps draw for dropout and augmentation
+    come from the operating system's entropy, whatever the seed.
     """
     if seed is None:
         yield

@@ -35,7 +35,7 @@ from tacit.training.run_state import RunState
 from tacit.training.sampling import Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.updates import Updates
-from tacit.training.verification import CheckSchedule, Verifier
+from tacit.training.verification import Chance, CheckSchedule, Verifier
 
 if TYPE_CHECKING:
     import os
@@ -335,7 +335,7 @@ def _computation(
         weights.computed(),
         weights.group,
         stability=plan.clipping.stability if isinstance(plan.clipping, Automatic) else None,
-        constants=[buffer for buffer in setup.model.buffers() if buffer is not None],
+        constants=_constants(setup.model),
         few_shapes=padded,
         compiled=compiled,
     )
@@ -347,10 +347,26 @@ def _computation(
         Cutter(plan, units, loader, performance, device, padded=padded),
         performance.precision,
         device,
+        Chance(fresh_stream("chance") if setup.unsafe_seed is None else None),
         None if graphs is None else BatchRecordings(graphs, setup.model),
         advice(setup.model),
         weights.sharded,
     )
+
+
+def _constants(model: nn.Module) -> list[torch.Tensor]:
+    """What no example brings along: buffers, and numbers of entries that a module keeps by itself.
+
+    Of those, PEFT's prompts have the numbers of their virtual tokens.
+    """
+    kept = [value for module in model.modules() for value in vars(module).values()]
+    numbers = [
+        one
+        for value in kept
+        for one in (value.values() if isinstance(value, dict) else (value,))
+        if isinstance(one, torch.Tensor) and one.dtype == torch.int64
+    ]
+    return [*(buffer for buffer in model.buffers() if buffer is not None), *numbers]
 
 
 def _keep_freed_memory() -> None:

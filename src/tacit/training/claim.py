@@ -25,7 +25,9 @@ _ASSUMPTIONS = (
     "the model and the loss treat the rows of a batch independently (checked with a few records "
     "before the first step, and again now and then)",
     "the number of examples, the lot size and the number of steps are public",
-    "sampling and noise come from the operating system's entropy, and nobody sees their state",
+    "sampling and noise come from the operating system's entropy, and nobody sees their state; nor "
+    "that of torch's, NumPy's and Python's generators, which start there too, and which all that "
+    "the model and the data draw at random (dropout, augmentation) comes from",
 )
 _UNCOUNTED = (
     "nothing was seen of attempts that crashed or were rewound, whose steps no ledger counted and "

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tacit.training.noise import ClipState
     from tacit.training.performance import Precision
     from tacit.training.plan import Plan
-    from tacit.training.verification import Verifier
+    from tacit.training.verification import Chance, Verifier
 
 _REPLAY_TOLERANCE = 2**-7  # of a replay's sums beside those that were computed
 _MOST_TRIES = 3  # of a batch of one unit that a loop leaves without backward
@@ -235,6 +235,7 @@ class Computation:
         cutter: Cutter,
         precision: Precision,
         device: torch.device,
+        chance: Chance,
         recordings: BatchRecordings | None = None,
         advice: str = "",
         sharded: Sharded | None = None,
@@ -244,6 +245,7 @@ class Computation:
         self._recordings, self._sharded = recordings, sharded
         self._with_others = sharded is not None and sharded.has_others  # in every pass
         self._advice = advice  # which loss the model has, for whoever passes another
+        self.chance = chance
         self._losses: Losses | None = None  # as a function, while a lot is computed by one
         self._total = Accumulator(same_weights=plan.unit == "example")
         self._entered: ExitStack | None = None  # what the current forward pass has entered
@@ -329,6 +331,7 @@ class Computation:
         """The batches of ``draw`` that are left; before them the rehearsal, if it has one."""
         self.stop()
         self._after_leaving_early()
+        self.chance.begin_lot()
         self._turn += 1
         turn = self._turn
         if draw.rehearses:

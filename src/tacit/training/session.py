@@ -169,6 +169,7 @@ class Session:
         if self._wrapper is not None:
             self._wrapper.enter()
         self._custody.enter()
+        self._computation.chance.enter()
         return self
 
     def _start_alike(self) -> None:
@@ -190,6 +191,7 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         at_home = self._custody.is_at_home
+        self._computation.chance.leave()
         if error is not None and at_home:
             self.world.failed(error)
         unfinished = self._computation.draw

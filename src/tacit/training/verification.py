@@ -511,3 +511,47 @@ def set_random_state(state: Any) -> None:
         torch.cuda.set_rng_state_all(cuda)
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002 - the legacy state is what data sets draw from
+
+
+@final
+class Chance:
+    """Those generators inside of a session: dropout's masks and augmentations are drawn from them.
+
+    Rows draw in turn, so that one row more moves what all rows after it draw. Whoever knows the
+    seed sees that, far beyond one record's clip; trainers and scripts seed with numbers that
+    everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
+
+    Guarantee:
+        Lots begin with seeds of ``stream``, also after the loop has seeded torch. Processes that
+        train together have one each. Generators of one's own are not seen. Without a stream
+        nothing is seeded.
+    """
+
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream = stream
+        self._before: Any = None
+        self._seed = 0
+
+    def enter(self) -> None:
+        """From now on nobody knows what will be drawn."""
+        if self._stream is not None:
+            self._before = random_state()
+            self._renew(self._stream)
+
+    def begin_lot(self) -> None:
+        """Draws from another seed if torch was seeded since."""
+        if self._before is None or self._stream is None or torch.initial_seed() == self._seed:
+            return
+        self._renew(self._stream)
+
+    def leave(self) -> None:
+        """Puts the generators back where the session found them."""
+        if self._before is not None:
+            set_random_state(self._before)
+            self._before = None
+
+    def _renew(self, stream: Stream) -> None:
+        self._seed = int.from_bytes(stream.bytes(8)) >> 1
+        torch.manual_seed(self._seed)
+        random.seed(stream.bytes(32))
+        np.random.seed(np.frombuffer(stream.bytes(32), np.uint32))  # noqa: NPY002 - as above

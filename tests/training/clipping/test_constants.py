@@ -61,6 +61,12 @@ def repeated_positions() -> Scores:
     return table, lambda x: x + table(torch.arange(TIME).expand(len(x), TIME))
 
 
+def first_of_repeated_positions() -> Scores:
+    """PEFT's prompts: the numbers of their tokens are repeated for every row, and one is taken."""
+    table = nn.Embedding(TIME, 3)
+    return table, lambda x: x + table(torch.arange(TIME).expand(len(x), TIME)[:1])
+
+
 def buckets() -> Tensor:
     """Of relative positions, by way of floating-point numbers, as T5 has them."""
     at = torch.arange(TIME)
@@ -181,6 +187,7 @@ def named_result() -> Scores:
         (even_positions, "elementwise"),
         (reversed_positions, "elementwise"),
         (repeated_positions, "embedding"),
+        (first_of_repeated_positions, "elementwise"),
         (relative_positions, "elementwise"),
         (attention_bias, "expand"),
         (class_token, "expand"),
@@ -228,6 +235,32 @@ def test_positions_are_known_by_how_they_are_made(
         {"weight": weight}, lambda: forward(x).square().sum((1, 2)), rows=3, clip=1e9
     )
     assert {use.rule for use in found.uses} == {"elementwise"}
+
+
+def test_a_part_of_a_constant_that_data_are_written_into_is_none():
+    weight, x = nn.Parameter(torch.randn(3, 3)), torch.randn(3, TIME, 3)
+
+    def losses() -> Tensor:
+        state = torch.zeros(3, TIME, 3)
+        first = state[0]
+        state.copy_(x)
+        return (x + first @ weight).square().sum((1, 2))
+
+    with pytest.raises(UnsupportedModel, match="mixes or moves examples"):
+        clipped_gradients({"weight": weight}, losses, rows=3, clip=1.0)
+
+
+def test_numbers_that_may_be_data_are_refused_with_where_to_keep_them():
+    """PEFT's trainable tokens are written into a table at places that forward makes a tensor of."""
+    weight, table = nn.Parameter(torch.randn(2, 5)), torch.randn(7, 5)
+    ids = torch.tensor([[1], [2], [3]])
+
+    def losses() -> Tensor:
+        own = table.index_copy(0, torch.tensor([2, 4]), weight)
+        return F.embedding(ids, own).square().sum((1, 2))
+
+    with pytest.raises(UnsupportedModel, match=r"told from data.*torch\.tensor.*in a buffer"):
+        clipped_gradients({"weight": weight}, losses, rows=3, clip=1.0, constants=[table])
 
 
 def test_a_weight_inside_of_a_transform_is_refused_in_words():

@@ -373,7 +373,7 @@ class Recorder(TorchFunctionMode):
             result = func(*args, **kwargs)
             if others and not torch.compiler.is_compiling():
                 self._note_written(func, args, kwargs)
-            if others == 0 and func not in _MAY_HOLD_DATA:
+            if func not in _MAY_HOLD_DATA and (others == 0 or self._are_listed(args, kwargs)):
                 for one in result if isinstance(result, (list, tuple)) else (result,):
                     if isinstance(one, Tensor):
                         self._constants.append(one)
@@ -442,7 +442,7 @@ class Recorder(TorchFunctionMode):
         base = target if target._base is None else target._base
         if self._is_listed(target) or self._is_listed(base):
             made = self._constants[self._lasting :]
-            kept = [one for one in made if one is not target and one is not base]
+            kept = [one for one in made if one is not target and not _same_memory(one, base)]
             self._constants[self._lasting :] = kept
             self._numbers, self._numbered = set(), 0
             self._rowless -= {id(target), id(base)}
@@ -468,6 +468,14 @@ class Recorder(TorchFunctionMode):
         elif id(value) in self._rowless:
             return True
         return self._is_listed(value) and not self._has_rows(value, meets_weights=meets_weights)
+
+    def _are_listed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether nothing but constants enters a call: of one with rows the first is taken, say."""
+        for value in (*args, *kwargs.values()):
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, Tensor) and not self._is_listed(one):
+                    return False
+        return True
 
     def _is_listed(self, value: Tensor) -> bool:
         """Whether a tensor is among the constants: a model may make thousands of them."""
@@ -649,6 +657,11 @@ def _same_view(one: Tensor, other: Tensor) -> bool:
         and (one.shape, one.stride()) == (other.shape, other.stride())
         and one.storage_offset() == other.storage_offset()
     )
+
+
+def _same_memory(one: Tensor, base: Tensor) -> bool:
+    """Whether ``one`` is ``base`` or a view of it."""
+    return one is base or one._base is base
 
 
 def _any_complex(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -279,12 +279,24 @@ def layouts(
         for at, fitting in zip(here, _fitting(gradients, here, left, row, rows), strict=True):
             left[at] = fitting
             if not fitting:
-                raise UnsupportedModel(
-                    f"{describe[at]} mixes or moves examples: the loss of row {row} depends on "
-                    "other rows there. Rows must be independent and stay in order in one batch "
-                    "(batch norm, pairwise losses and in-batch negatives mix them)"
-                )
+                raise _mixed(describe[at], row, could_keep_rows=bool(open_[at]))
     return [fitting if at in reached else [] for at, fitting in enumerate(left)]
+
+
+def _mixed(name: str, row: int, *, could_keep_rows: bool) -> UnsupportedModel:
+    """The refusal of a result that keeps no rows apart; not its shape, which lengths decide."""
+    if could_keep_rows:
+        return UnsupportedModel(
+            f"{name} mixes or moves examples: the loss of row {row} depends on other rows there. "
+            "Rows must be independent and stay in order in one batch (batch norm, pairwise losses "
+            "and in-batch negatives mix them)"
+        )
+    return UnsupportedModel(
+        f"{name} mixes or moves examples, or meets numbers that cannot be told from data: its "
+        "result has no entry for each row. Experts to which tokens are sent mix them; numbers that "
+        "forward makes by torch.tensor(...) belong in a buffer; or freeze it, and train other "
+        "layers (PEFT: LoRA on attention)"
+    )
 
 
 def touched(gradients: Sequence[Tensor | None]) -> set[int]:
