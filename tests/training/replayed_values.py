@@ -207,6 +207,27 @@ def attribute_of_an_array(_: Host) -> Kept:
 
 
 @kept
+def class_of_a_tensor(_: Host) -> Kept:
+    class Own(torch.Tensor):
+        def weight(self) -> float:
+            return settings.WEIGHT
+
+    tensor = torch.ones(1).as_subclass(Own)
+    return lambda: tensor.weight() * 1.0, strong
+
+
+@kept
+def class_of_a_module(_: Host) -> Kept:
+    class Own(types.ModuleType):
+        @property
+        def weight(self) -> float:
+            return settings.WEIGHT
+
+    module = Own("module")
+    return lambda: module.weight, strong
+
+
+@kept
 def strides_of_a_tensor(_: Host) -> Kept:
     tensor = torch.tensor([[1.0, 1.0], [3.0, 1.0]])
     return lambda: tensor[0, 1], tensor.t_

@@ -296,18 +296,21 @@ class _Walk:
 
     def _kind(self, part: Any, held: Any) -> None:
         """An object's class, and which attributes it has: both may be replaced."""
-        kind, fixed = type(part), self._found.fixed
         if isinstance(held, dict):
             self._found.keyed.append(held)
-        if _has_own_code(kind):
-            self._add(kind, counts=False)
-            if not isinstance(part, (dict, list)):  # of which a place is an entry
-                fixed.append((part, "__class__", kind))
-                fixed.extend([(part, "__dict__", held)] if isinstance(held, dict) else [])
+        if not _has_own_code(type(part)):
+            return
+        self._add(type(part), counts=False)
+        if not isinstance(part, (dict, list)):  # of which a place is an entry
+            names = ("__class__", "__dict__")  # the latter may be made at every look
+            lasting = (one for one in names if getattr(part, one, 0) is getattr(part, one, 1))
+            self._found.fixed.extend((part, one, getattr(part, one)) for one in lasting)
 
     def _own_attributes(self, part: Any) -> None:
-        """What a program has hung on a tensor or an array."""
+        """What a program has hung on a tensor or an array, or made of its class."""
         held = getattr(part, "__dict__", None)
+        if _has_own_code(type(part)):
+            self._add(type(part), counts=False)
         if held:
             self._owners.append(_Owner(held, held, takes_any=True))
 
@@ -369,6 +372,8 @@ class _Walk:
                 own = vars(part)
                 self._found.sized.append(own)
                 self._owners.append(_Owner(own, own, takes_any=False))
+                if _has_own_code(type(part)):
+                    self._add(type(part), counts=False)
                 if "__getattr__" in own:
                     self._todo.append(_Found(own["__getattr__"], own, "__getattr__"))
             return

@@ -542,7 +542,7 @@ class Computation:
             losses.seen(values.detach()[batch.real_rows])
 
     def _awaits_gradients(self, batch: Batch) -> bool:
-        """Whether no loss has reached some weight yet: each batch looks for where its rows lie.
+        """Whether no loss has shown yet where rows lie in some result: each batch looks for it.
 
         An adapter begins with a matrix of zeros, behind which nothing has a gradient in the first
         lot. What is looked for is read back from the device, and cannot be recorded.
