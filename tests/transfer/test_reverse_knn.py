@@ -18,7 +18,10 @@ from tacit.randomness import UnsafeSeededStream
 from tacit.transfer.neighbours import Neighbours, cluster_centres, on_grid
 from tacit.transfer.reverse_knn import ReverseKnn, Tally, votes_for
 
-SEEDED = {"stream": UnsafeSeededStream(0, "test")}
+
+def seeded() -> dict[str, UnsafeSeededStream]:
+    """A stream of one test: of one that all shared, each would draw what others left."""
+    return {"stream": UnsafeSeededStream(0, "test")}
 
 
 def brute(features: Any, labels: Any, points: Any, k: int, classes: int) -> Any:
@@ -106,7 +109,7 @@ def test_the_noise_is_as_large_as_it_says(asked: Any) -> None:
     """And neither two thirds nor three halves of it; 20,000 numbers settle that."""
     rows = np.vstack([np.eye(2)] * 1)
     points = np.random.default_rng(1).normal(size=(10_000, 2))
-    tally = ReverseKnn(1, classes=2, **asked).label(rows, [0, 1], points, **SEEDED)
+    tally = ReverseKnn(1, classes=2, **asked).label(rows, [0, 1], points, **seeded())
     spread = float(np.std(tally.released.value))
     assert spread == pytest.approx(tally.deviation, rel=0.05)
 
@@ -128,7 +131,7 @@ def test_labels_and_confidence_come_from_the_table_alone() -> None:
 )
 def test_a_refusal_names_what_the_caller_gave(rows: Any, k: int, told: str) -> None:
     with pytest.raises(InvalidArgument, match=told):
-        ReverseKnn(k, classes=2, epsilon=1.0).label(rows, [0], np.eye(2), **SEEDED)
+        ReverseKnn(k, classes=2, epsilon=1.0).label(rows, [0], np.eye(2), **seeded())
 
 
 @pytest.mark.filterwarnings("error")
@@ -136,7 +139,7 @@ def test_a_refusal_names_what_the_caller_gave(rows: Any, k: int, told: str) -> N
 def test_noise_that_vanishes_in_floating_point_leaves_labels_sure(epsilon: float) -> None:
     """It was 0/0, after the table had been released and paid for."""
     tally = ReverseKnn(1, classes=2, epsilon=epsilon).label(
-        np.eye(2), [0, 1], np.vstack([np.eye(2), -np.ones((1, 2))]), **SEEDED
+        np.eye(2), [0, 1], np.vstack([np.eye(2), -np.ones((1, 2))]), **seeded()
     )
     assert tally.labels.tolist() == [0, 1, 0]
     assert tally.confidence.tolist() == [1.0, 1.0, 0.5]
@@ -173,7 +176,9 @@ def test_digits_are_labelled() -> None:
     labels = np.asarray(found.train.labels)
     public = rows[1000:]
     centres = cluster_centres(public, 20, seed=0)
-    tally = ReverseKnn(classes=10, epsilon=1.0).label(rows[:1000], labels[:1000], centres, **SEEDED)
+    tally = ReverseKnn(classes=10, epsilon=1.0).label(
+        rows[:1000], labels[:1000], centres, **seeded()
+    )
     near = Neighbours(centres).nearest(public, 1)
     assert np.mean(tally.labels[near[:, 0]] == labels[1000:]) > 0.8
     assert np.array_equal(tally.pooled(near).labels, tally.labels[near[:, 0]])
@@ -184,7 +189,7 @@ def test_pooling_makes_up_for_few_votes_at_each_point() -> None:
     rows = found.train.inputs.reshape(len(found.train), -1).astype(np.float32)
     labels, public = np.asarray(found.train.labels), rows[1000:]
     knn = ReverseKnn(classes=10, epsilon=2.0)
-    tally = knn.label(rows[:1000], labels[:1000], public, **SEEDED)
+    tally = knn.label(rows[:1000], labels[:1000], public, **seeded())
     pooled = tally.pooled(Neighbours(public).nearest(public, 10))
     assert np.mean(tally.labels == labels[1000:]) < 0.9
     assert np.mean(pooled.labels == labels[1000:]) > 0.92

@@ -237,3 +237,12 @@ def test_what_vanishes_without_the_scale_of_half_precision_is_looked_for_with_it
     found = clipped_gradients({"first.weight": model.first.weight}, losses, rows=4, clip=1.0)
     wanted = 2**0.5 * 3 * 2.0**-28 * x.float().sum(1).norm(dim=1)
     torch.testing.assert_close(found.norms.float(), wanted, rtol=2e-2, atol=0.0)
+
+
+def test_a_row_whose_loss_is_not_finite_is_known_before_any_loss_reaches_a_weight() -> None:
+    """Of a table of nothing but missing values, no gradient shows where rows lie."""
+    model, x = Adapter(), torch.randn(6, 4)
+    found = batches_of(model)(torch.full((6, 4), torch.nan))
+    assert found.isnan().all()
+    x[2] = torch.nan
+    assert batches_of(model)(x).isnan().tolist() == [at == 2 for at in range(6)]

@@ -162,6 +162,7 @@ class Engine:
         self._known: dict[Hashable, tuple[Structure, list[Tensor]]] = {}
         self._programs: dict[Hashable, Callable[..., BatchSums]] = {}
         self._rows = Rows(0)
+        self._finite = torch.empty(0)  # of each unit: 0, or NaN if its loss is not
         self._signature: Hashable = None
         self._entered = False
 
@@ -240,6 +241,9 @@ class Engine:
             structure = self._analysed(losses, weights)
         self._check_complete(structure)
         self.structure = structure
+        if None in structure.layouts:
+            marks: Tensor = losses.detach().float() * 0.0
+            self._finite = marks.unflatten(0, (self._rows.units, self._rows.per_unit)).sum(1)
         scaling = self._scaling(structure, losses.device)
         grads = self._backward(losses, weights, scaling.loss_scale)
         saved = recorder.saved
@@ -512,10 +516,10 @@ class Engine:
         """The gradients of a use's weights; zeros where no loss has shown which row has what.
 
         There the gradient vanishes, save where a row is not finite: of a guessed row, that would
-        take another's part out of the sum, or everybody's.
+        take another's part out of the sum, or everybody's. Whose is not is read off the losses.
         """
         if layout is None:
-            return [None if one is None else Nothing(self._rows.units, one) for one in use.weights]
+            return [None if one is None else Nothing(self._finite, one) for one in use.weights]
         return use.gradients(inputs, grad, Rows(self._rows.count, self._rows.per_unit, layout))
 
     def _program(

@@ -388,10 +388,18 @@ class Dense:
 @final
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Gradients that are zero, whatever the inputs hold: no loss has reached the weight yet."""
+    """Gradients that are zero, whatever the inputs hold: no loss has reached the weight yet.
 
-    units: int
+    ``marks`` has 0 for each unit, or NaN for one whose loss is not finite: such a one adds nothing.
+    """
+
+    marks: Tensor
     weight: Tensor
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return len(self.marks)
 
     @property
     def way(self) -> str:
@@ -405,28 +413,26 @@ class Nothing:
 
     def squared_norms(self) -> Tensor:
         """See ``Form``."""
-        return self._zeros(self.units)
+        return self.marks.to(accumulator(self.weight.dtype))
 
     def uncancelled(self) -> Tensor:
         """See ``Form``."""
-        return self._zeros(self.units)
+        return self.squared_norms()
 
     def weighted_sum(self, scales: Tensor) -> Tensor:
         """See ``Form``."""
         del scales
-        return self._zeros(*self.weight.shape)
+        kind, device = accumulator(self.weight.dtype), self.weight.device
+        return torch.zeros(self.weight.shape, dtype=kind, device=device)
 
     def dense(self) -> Tensor:
         """See ``Form``."""
-        return self._zeros().expand(self.units, *self.weight.shape)
+        entries = self.squared_norms().reshape(-1, *[1] * self.weight.ndim)
+        return entries.expand(-1, *self.weight.shape)
 
     def part(self, start: int, stop: int) -> Nothing:
         """See ``Form``."""
-        return Nothing(stop - start, self.weight)
-
-    def _zeros(self, *size: int) -> Tensor:
-        kind, device = accumulator(self.weight.dtype), self.weight.device
-        return torch.zeros(size, dtype=kind, device=device)
+        return Nothing(self.marks[start:stop], self.weight)
 
 
 def summed(grad: Tensor, factor: Tensor | None = None) -> Dense:
