@@ -96,6 +96,24 @@ def test_every_word_of_every_tensor_is_read(
         flat[place] = kept
 
 
+@pytest.mark.parametrize("finite", [frozenset(), frozenset("b")])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(torch.tensor([1.5]).double(), -1.5), (torch.zeros(1, dtype=torch.int64), -(2**63))],
+    ids=["sign", "highest bit"],
+)
+def test_the_highest_bits_of_long_words_are_read_with_every_key(
+    before: torch.Tensor, after: float, finite: frozenset[str]
+) -> None:
+    """A hash of 64 bits of words of 64 bits passed every other change of a sign by."""
+    for _ in range(40):
+        values = before.clone()
+        found = Fingerprint({"b": values}, finite=finite)
+        values[0] = after
+        found.compare()
+        assert found.changed(wait=True) == ["b"]
+
+
 def test_memory_that_was_replaced_is_not_read() -> None:
     weight = torch.nn.Parameter(torch.zeros(5))
     found = Fingerprint({"w": weight})

@@ -308,11 +308,13 @@ class _Kernel:
         rows, piece = [], _LANES * self._rows
         for at, tensor in enumerate(self._tensors):
             exponent = _EXPONENTS.get(tensor.dtype, 0) if self._names[at] in self._finite else 0
-            size, count = tensor.element_size(), tensor.numel()
-            rows += [
-                (size, tensor.data_ptr() + size * start, min(count - start, piece), exponent, at)
-                for start in range(0, count, piece)
-            ]  # fmt: skip
+            for size, looked_for in _words_of(tensor.element_size(), exponent):
+                count = tensor.numel() * tensor.element_size() // size
+                rows += [
+                    (size, tensor.data_ptr() + size * start, min(count - start, piece),
+                     looked_for, at)
+                    for start in range(0, count, piece)
+                ]  # fmt: skip
         rows.sort(key=lambda row: row[0])
         table = np.array(rows, np.int64).reshape(-1, 5)
         self._owners = table[:, 4]
@@ -341,6 +343,18 @@ class _Kernel:
                     ROWS=self._rows,
                     num_warps=8,
                 )
+
+
+def _words_of(size: int, exponent: int) -> list[tuple[int, int]]:
+    """The words in which numbers of ``size`` bytes are read, and what is looked for in them.
+
+    Words of 64 bits are read in halves: one that changes in its highest bits alone would keep its
+    hash, of 64 bits itself, with as many of the keys as have zeros in their lowest. They are read
+    whole only to look for what is not finite.
+    """
+    if size < 8:
+        return [(size, exponent)]
+    return [(4, 0), (8, exponent)] if exponent else [(4, 0)]
 
 
 def _place(tensor: Tensor) -> tuple[object, ...]:
