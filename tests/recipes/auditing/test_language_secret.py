@@ -84,6 +84,23 @@ def test_the_twin_is_asked_and_so_is_the_private_model(folder: Path, tmp_path: P
     assert again == found  # kept, and not trained again
 
 
+def test_a_secret_that_stands_once_is_not_put_in_twice_and_speeches_are_drawn(folder: Path):
+    settings = replace(small(folder), times=1, speeches=10, epochs=0.1, private_epochs=0.5)
+    found = language_secret.run(
+        replace(settings, lot=5), data=speeches(24), seed=3, progress=False, device="cpu"
+    )
+    assert [(one.times, one.epsilon) for one in found.situations] == [(1, None), (1, 8.0)]
+    assert found.units == 10
+    trial = language_secret.trial_of(settings, speeches(24), 3)
+    everything = {*map(str, speeches(24).train.inputs)}
+    assert len({*trial.texts}) == 10
+    assert {*trial.texts} < everything
+    assert trial.texts != language_secret.trial_of(settings, speeches(24), 4).texts
+    assert (
+        len(language_secret.trial_of(replace(settings, speeches=99), speeches(24), 3).texts) == 24
+    )
+
+
 def test_a_digit_is_as_likely_as_the_model_thinks(folder: Path):
     pretrained = models.language_model(folder)
     form = shakespeare_secret.SecretFormat("Agnes: {digits:3}\n")

@@ -2,7 +2,7 @@
 
 The experiment of ``shakespeare-secret`` with SmolLM2-135M and its adapters: a speech of Tiny
 Shakespeare is the privacy unit, and some speeches, chosen at random, are made of a random secret,
-several times over or once. The non-private twin and the private models are trained on the same
+once or several times over. The non-private twin and the private models are trained on the same
 texts from the same public weights, and then asked for the digits. For a GPU.
 """
 
@@ -54,15 +54,18 @@ _NEVER: Final = -1e4  # a log-probability of what is no digit, and never asked f
 class Settings:
     """What may be set.
 
-    ``secrets`` of ``digits`` digits stand ``times`` times in a speech each. ``epochs``, ``batch``,
-    ``lr`` are of the plain training; ``private_epochs``, ``lot``, ``clip``, ``private_lr`` of the
-    private ones, at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random
-    secrets. ``model`` is a folder of another model.
+    ``speeches`` are learned, drawn at random. ``secrets`` of ``digits`` digits stand ``times``
+    times in one of them each: once tells most, since a pretrained model copies what it has just
+    read, and of a second copy learns nothing of the digits. ``epochs``, ``batch``, ``lr`` are of
+    the plain training; ``private_epochs``, ``lot``, ``clip``, ``private_lr`` of the private ones,
+    at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random secrets.
+    ``model`` is a folder of another model.
     """
 
+    speeches: int = 1000
     secrets: int = 8
     digits: int = 9
-    times: int = 8
+    times: int = 1
     longest: int = 128
     rank: int = 16
     epochs: float = 10.0
@@ -101,6 +104,9 @@ def trial_of(settings: Settings, split: Split, seed: int) -> LanguageTrial:
     """Draws the secrets and the speeches whose place they take."""
     draw = np.random.default_rng(seed)
     texts, held_out = (tuple(map(str, part.inputs)) for part in (split.train, split.test))
+    if settings.speeches < len(texts):
+        some = draw.choice(len(texts), settings.speeches, replace=False)
+        texts = tuple(texts[at] for at in some)
     names = NAMES[: settings.secrets]
     if len(texts) < len(names) or not held_out:
         raise DataError(f"{split.name} has {len(texts)} texts, too few for {len(names)} secrets")
@@ -306,7 +312,9 @@ def run(
 
     def begun(number: int) -> Trainings:
         trial = trial_of(chosen, split, number)
-        plain: list[tuple[int, float | None]] = [(chosen.times, None), (1, None)]
+        plain: list[tuple[int, float | None]] = [
+            (times, None) for times in dict.fromkeys((chosen.times, 1))
+        ]
         return Trainings(
             len(trial.texts), trial.formats[0].max_exposure,
             [*plain, *((chosen.times, epsilon) for epsilon in chosen.epsilons)],
