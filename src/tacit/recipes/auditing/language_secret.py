@@ -68,13 +68,13 @@ class Settings:
     times: int = 1
     longest: int = 128
     rank: int = 16
-    epochs: float = 10.0
+    epochs: float = 20.0
     batch: int = 32
     lr: float = 1e-3
     epsilons: tuple[float, ...] = (8.0,)
     delta: float = 1e-5
-    private_epochs: float = 10.0
-    lot: int = 512
+    private_epochs: float = 20.0
+    lot: int = 256
     clip: float = 1.0
     private_lr: float = 1e-3
     candidates: int = 2000
