@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tacit._numbers import per_hundred
 from tacit.accounting import profile
 from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError
@@ -169,10 +170,19 @@ def test_what_is_allowed_comes_from_the_statement(audited: Path) -> None:
     (row,) = [
         line for line in markdown(report(summary)).splitlines() if line.startswith("| lira | 1 % |")
     ]
-    shown = float(row.split("|")[-2].strip().removesuffix(" %"))
+    shown = row.split("|")[-2].strip()
     statement = summary.statement
     curve = profile(from_dict(statement.event), statement.adjacency)
-    assert shown == pytest.approx(100.0 * (1.0 - curve.tradeoff(0.01)), rel=0.03)
+    assert shown == f"{per_hundred(1.0 - curve.tradeoff(0.01))} %"  # as at the head of the report
+
+
+def test_settings_that_were_left_out_are_not_shown(audited: Path) -> None:
+    plain = json.loads((audited / "audit.json").read_text())
+    plain["settings"] |= {"records": None, "asked": 600}
+    (audited / "audit.json").write_text(json.dumps(plain))
+    text = markdown(report(summarise(read(audited))))
+    assert "| records attacked | 600 |" in text
+    assert "none |" not in text
 
 
 def test_texts_of_the_file_are_texts(audited: Path) -> None:

@@ -36,6 +36,14 @@ def test_all_three_are_well_formed(drawn):
         assert not re.search(r"<!DOCTYPE|<\?xml|<metadata|http-equiv|<script|<image", text)
 
 
+def test_the_last_word_of_an_axis_is_not_cut(drawn):
+    width = float(ElementTree.fromstring(drawn["attack"]).get("viewBox", "").split()[2])
+    words = re.findall(r'text-anchor: middle[^>]* x="([\d.]+)"[^>]*>(\d+ %)<', drawn["attack"])
+    place, longest = words[-1]
+    assert longest == "100 %"
+    assert float(place) + 0.5 * len(longest) * 7.0 < width  # a letter of 11 px is at most 7 wide
+
+
 def test_colours_are_the_pages(drawn):
     for text in drawn.values():
         left = set(re.findall(r"#[0-9a-f]{6}\b", text)) - {"#000000"}

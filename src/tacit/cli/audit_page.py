@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from tacit._numbers import per_hundred
 from tacit._validation import printable
 from tacit.recipes.auditing.audit_file import SECRET
 
@@ -83,7 +84,7 @@ def _attacks(attacks: Sequence[AttackFigures]) -> Table:
                 f"{100 * one.fpr:g} %",
                 _percent(one.tpr.value),
                 _interval(one.tpr),
-                "–" if one.allowed is None else _percent(one.allowed),
+                "–" if one.allowed is None else f"{per_hundred(one.allowed)} %",
                 f"{attack.auc.value:.3f}" if place == 0 else "",
             )
     return table

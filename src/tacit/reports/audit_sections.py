@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tacit._numbers import at_most
+from tacit._numbers import per_hundred
 from tacit.recipes.auditing.audit_file import NO_PROOF
 from tacit.reports.run_content import Items, Paragraph, Picture, Section, Table
 
@@ -20,6 +20,8 @@ SECRET: Final = (
     "released with differential privacy, and no guarantee covers them. Before this report is given "
     "to anyone else: remove audit.json from the folder, and write the report again (tacit report)."
 )
+
+_NAMES: Final = {"run": "configuration", "asked": "records attacked", "records": "records, at most"}
 
 
 def sections(summary: RunSummary, drawn: bool) -> Iterator[Section]:
@@ -66,7 +68,8 @@ def _blocks(summary: RunSummary, audit: AuditFile, drawn: bool) -> Iterator[Bloc
     )
     yield Items((*audit.notes, *(() if NO_PROOF in audit.notes else (NO_PROOF,))))
     yield Paragraph(SECRET)
-    yield Table(("", ""), tuple(audit.settings.items()))
+    settings = ((_NAMES.get(name, name), value) for name, value in audit.settings.items())
+    yield Table(("", ""), tuple(one for one in settings if one[1] != "none"))
 
 
 def _resolution(audit: AuditFile) -> Iterator[Block]:
@@ -94,8 +97,9 @@ def rates(attack: AttackFigures, summary: RunSummary) -> Iterator[tuple[str, ...
 
 def _allowed(summary: RunSummary, rate: float) -> str:
     """By the run's own statement: what the audit's file says of it is not looked at."""
-    places = [true for false, true in summary.attack if false >= rate * (1.0 - 1e-9)]
-    return f"{min(float(at_most(100.0 * places[0], 3)), 100.0):g} %" if places else "–"
+    known = (*summary.figures.attack, *summary.attack)
+    limits = [true for false, true in known if false >= rate * (1.0 - 1e-9)]
+    return f"{per_hundred(min(limits))} %" if limits else "–"
 
 
 def _whole(attack: AttackFigures) -> tuple[str, ...]:

@@ -222,7 +222,11 @@ def _of_record(record: RunRecord) -> Iterator[Assessed]:
     """What the run's record adds, none of which the statement covers."""
     yield Assessed("accuracy", "claimed", "this model comes to it on the held-out data",
                   "the data are not here")  # fmt: skip
-    what = "the model is of the class" if record.kind == "own" else "the recipe is"
+    what, whose = (
+        ("the model is of the class", "of the class ")
+        if record.kind == "own"
+        else ("the recipe is", "")
+    )
     yield Assessed("data, settings, software", "claimed",
-                  f"{what} {record.recipe}, and the data are {record.data['name']}",
+                  f"{what} {record.recipe}, and the data are {whose}{record.data['name']}",
                   "run.json says so, and nothing proves it")  # fmt: skip

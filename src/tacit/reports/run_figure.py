@@ -43,7 +43,7 @@ _WORDS: Final = {
 _SIZE: Final = (7.2, 3.6)
 # Room for the longest words of an axis. A layout that measures them draws everything twice, and a
 # page with a report is to come at once.
-_MARGINS: Final = {"left": 0.115, "right": 0.985, "bottom": 0.165, "top": 0.965}
+_MARGINS: Final = {"left": 0.115, "right": 0.955, "bottom": 0.165, "top": 0.965}
 _FONT: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tacit",
