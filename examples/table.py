@@ -40,6 +40,8 @@ def made_up(count: int) -> pd.DataFrame:
 
 def encoded(table: pd.DataFrame) -> TensorDataset:
     """Each row by itself: numbers from -1 to 1, a place for each category, 0 if one is missing."""
+    table = table[table[TARGET] != ""]
+    assert table[TARGET].isin(CLASSES).all(), "a label is none of CLASSES: name all there can be"
     columns = []
     for name, (low, high) in NUMBERS.items():
         values = pd.to_numeric(table[name], errors="coerce").clip(low, high)
@@ -52,7 +54,7 @@ def encoded(table: pd.DataFrame) -> TensorDataset:
 
 file = sys.argv[1] if len(sys.argv) > 1 else None
 out = sys.argv[2] if len(sys.argv) > 2 else "runs/table"
-rows = encoded(pd.read_csv(file) if file else made_up(6_000))
+rows = encoded(pd.read_csv(file, dtype=str, keep_default_na=False) if file else made_up(6_000))
 private, held_out = random_split(rows, [0.85, 0.15])  # accuracy on held_out is published
 model = nn.Sequential(nn.Linear(rows.tensors[0].shape[1], 32), nn.Tanh(), nn.Linear(32, 2))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.02)

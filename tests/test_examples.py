@@ -74,6 +74,9 @@ def test_the_table_takes_a_file(folder: Path, monkeypatch, capsys):
     run(monkeypatch, "table.py", "mine.csv", "runs/mine")
     assert (folder / "runs" / "mine" / "statement.json").is_file()
     assert "tacit report runs/mine" in capsys.readouterr().out
+    Path("mine.csv").write_text("\n".join(lines).replace(",yes", ",Yes"), encoding="utf-8")
+    with pytest.raises(AssertionError, match="a label is none of CLASSES"):
+        run(monkeypatch, "table.py", "mine.csv", "runs/other")
 
 
 def test_ones_own_model_is_audited(monkeypatch, capsys):
