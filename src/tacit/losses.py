@@ -481,10 +481,20 @@ def _check_labels(
     if tuple(labels.shape) != expected:
         raise InvalidArgument(
             f"labels must have the shape {expected} for {name} of shape {tuple(scores.shape)}, "
-            f"got {tuple(labels.shape)}"
+            f"got {tuple(labels.shape)}{_reshaped('labels', expected, labels)}"
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise InvalidArgument(f"labels must be whole class numbers, got {labels.dtype}")
+        raise InvalidArgument(
+            f"labels must be whole class numbers, got {labels.dtype}: use labels.long() if they "
+            "are, or a loss for numbers, such as tacit.losses.mse, if there are no classes"
+        )
+
+
+def _reshaped(name: str, expected: tuple[int, ...], given: torch.Tensor) -> str:
+    """What to call where nothing but a dimension of size 1 is too many or too few."""
+    if tuple(given.shape) == (*expected, 1):
+        return f"; use {name}.squeeze(-1)"
+    return f"; use {name}.unsqueeze(-1)" if (*given.shape, 1) == expected else ""
 
 
 def _alike(
@@ -497,7 +507,7 @@ def _alike(
         # torch would broadcast (rows, 1) against (rows,) into (rows, rows) and mix the examples.
         raise InvalidArgument(
             f"targets must have the shape of {name}, {tuple(outputs.shape)}, "
-            f"got {tuple(targets.shape)}"
+            f"got {tuple(targets.shape)}{_reshaped('targets', tuple(outputs.shape), targets)}"
         )
     dtype = torch.promote_types(outputs.dtype, targets.dtype)
     return outputs.to(dtype), targets.to(dtype)

@@ -213,8 +213,8 @@ def test_one_unit_of_many_rows_that_does_not_fit_is_not_halved_forever() -> None
 def test_groups_must_agree_with_the_plan() -> None:
     model = network()
     for groups, chosen, message in (
-        (None, user_plan(), "must name the user of every example"),
-        (OWNER[:-1], user_plan(), "must name the user of every example"),
+        (None, user_plan(), "must name the user of every example, got none for"),
+        (OWNER[:-1], user_plan(), rf"of every example, got {len(OWNER) - 1:,} for {len(OWNER):,}"),
         (OWNER, plan(), "make the plan with unit='user'"),
         (OWNER, user_plan(examples=9, lot_size=9), f"names {USERS} users"),
     ):

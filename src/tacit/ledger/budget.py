@@ -342,7 +342,7 @@ class Budget:
         left = rules.remaining(state)
         return BudgetExceeded(
             f"the budget {state.name!r} (epsilon={state.epsilon!r}, delta={state.delta!r}, "
-            f"{state.composition}) does not hold {_short(asked)}: epsilon={left.epsilon:.6g}, "
+            f"{state.composition}) has no room for {_short(asked)}: epsilon={left.epsilon:.6g}, "
             f"delta={left.delta:.6g} are left ({left.meaning}); add noise or take fewer steps, or "
             f"amend the budget with a reason{self._way_on(books)}"
         )

@@ -149,8 +149,8 @@ def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Stat
     chosen = _settings(run.record)
     if getattr(chosen, "adapt", "head") == "head":
         raise InvalidArgument(
-            f"folder must hold a language model that was trained itself, got {folder} of "
-            f"{run.record.recipe}; tacit train shakespeare-smollm2 makes one"
+            f"folder must hold a language model whose own weights or adapters were trained, got "
+            f"{folder} of {run.record.recipe}; tacit train shakespeare-smollm2 makes one"
         )
     public = language.loaded(chosen.model, device)
     model = run.in_model(language.adapted(public.model, chosen.adapt, chosen.rank)).model

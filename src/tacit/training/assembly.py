@@ -193,8 +193,10 @@ def _check_data(
 ) -> None:
     check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
     if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
+        given = "none" if groups is None else f"{len(groups):,}"
         raise InvalidArgument(
-            "groups must name the user of every example: the plan's unit is a user"
+            f"groups must name the user of every example, got {given} for {len(dataset):,} "  # type: ignore[arg-type]
+            "examples: the plan's unit is a user"
         )
 
 

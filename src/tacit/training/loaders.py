@@ -48,7 +48,7 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
     if isinstance(dataset, IterableDataset) or not sized:
         raise InvalidArgument(
             f"dataset must be map-style (len() and dataset[i]), got {type(dataset).__name__}: "
-            "examples of a stream cannot be sampled independently"
+            "examples of a stream cannot be sampled independently; pass a list of them"
         )
     if isinstance(dataset, tuple) and any(
         isinstance(one, torch.Tensor | np.ndarray) for one in dataset

@@ -522,7 +522,7 @@ def test_a_budget_that_is_too_small_refuses_before_a_teacher_is_trained(
     monkeypatch.setattr(teacher_votes, "Teachers", None)
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("digits", 0.5, 1e-5, composition="declared")
-        with pytest.raises(BudgetExceeded, match="does not hold"):
+        with pytest.raises(BudgetExceeded, match="has no room for"):
             carry_out(
                 "pate", settings={"data_dependent": True}, folder=tmp_path / "run", budget=budget
             )

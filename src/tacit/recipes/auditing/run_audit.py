@@ -184,9 +184,9 @@ def _own_subject(
     """A run of somebody's own model and data, which their function prepares again."""
     if prepare is None:
         raise InvalidArgument(
-            f"prepare must be given for the run in {run.path}, which is of a model and data of "
-            "their user's own: a function that returns tacit.Prepared with what tacit.fit was "
-            "given (tacit audit DIR --model FILE:function)"
+            f"prepare must be given for the run in {run.path}, whose model and data are your own: "
+            "a function that returns tacit.Prepared with what tacit.fit was given (tacit audit "
+            "DIR --model FILE:function)"
         )
     prepared = prepare()
     check_same_run(run, prepared)
