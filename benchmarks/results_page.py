@@ -9,7 +9,8 @@ with three of its columns:
     <!-- benchmarks/results/recipes.md: table 2: recipe · ε · ours: begin -->
     <!-- benchmarks/results/recipes.md: end -->
 
-``table 2`` alone takes all columns, and ``headline`` takes the record's first heading.
+``table 2`` alone takes all columns, ``table 1+3`` reads two tables of the same rows as one, and
+``headline`` takes the record's first heading.
 """
 
 import re
@@ -43,7 +44,8 @@ def excerpt(record: str, what: str) -> str:
     if what == "headline":
         return next(line for line in text.splitlines() if line.startswith("#")).lstrip("# ") + "."
     number, _, named = what.removeprefix("table ").partition(": ")
-    rows = [cells(line) for line in TABLE.findall(text)[int(number) - 1].splitlines()]
+    tables = [TABLE.findall(text)[int(one) - 1].splitlines() for one in number.split("+")]
+    rows = [[one for line in lines for one in cells(line)] for lines in zip(*tables, strict=True)]
     names = [name.strip() for name in named.split(" · ")] if named else rows[0]
     missing = [name for name in names if name not in rows[0]]
     if missing:

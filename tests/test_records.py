@@ -69,6 +69,20 @@ def test_tables_on_pages_are_what_the_records_say(machine: Any) -> None:
     assert made.filled(stale) == written["results.md"]
 
 
+def test_two_tables_of_the_same_rows_are_read_as_one(machine: Any) -> None:
+    del machine
+    page = importlib.import_module("results_page")
+    one, other = (
+        [page.cells(line)[0] for line in page.excerpt("recipes", f"table {n}: recipe").splitlines()]
+        for n in (1, 3)
+    )
+    both = page.excerpt("recipes", "table 1+3: recipe · ε · σ").splitlines()
+    assert [page.cells(line)[0] for line in both] == one
+    assert all(line.startswith(name) for line, name in zip(one[2:], other[2:], strict=True))
+    with pytest.raises(ValueError, match="zip"):
+        page.excerpt("recipes", "table 1+2: recipe")
+
+
 def test_a_column_that_no_record_has_is_refused(machine: Any) -> None:
     del machine
     page = importlib.import_module("results_page")
