@@ -373,7 +373,9 @@ def secret(arguments: argparse.Namespace, device: torch.device) -> Iterator[Row]
             chosen, data=split_of(arguments, "speeches"), seed=seed, device=str(device)
         )
         print(found.describe())
-        yield {"kind": "secret", "seed": seed, **found.as_dict()}
+        row = {"kind": "secret", "seed": seed, **found.as_dict()}
+        row["settings"]["model"] = machine.portable(str(chosen.model or "SmolLM2-135M-Instruct"))
+        yield row
 
 
 def number(text: str) -> Any:
@@ -559,7 +561,8 @@ def outcome(
     made: tuple[str, ...], rows: Sequence[Row], floor: Sequence[float], top: Sequence[float]
 ) -> str:
     found = [row["accuracy"] for row in rows]
-    mean, spread = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
+    mean = statistics.mean(found)
+    spread = f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else ""
     asked = CEILING.get(float(made[1]))
     share = 100 * mean / statistics.mean(top) if top else None
     verdict = f"≥ {asked:g} %" if asked else ""
@@ -570,7 +573,7 @@ def outcome(
     if not alone:
         seconds += f" ({max(row['at_once'] for row in rows)} at once)"
     return (
-        f"| {' | '.join(made)} | {mean:.2f} ± {spread:.2f} | {len(found)} | {shown(floor)} | "
+        f"| {' | '.join(made)} | {mean:.2f}{spread} | {len(found)} | {shown(floor)} | "
         f"{shown(top)} | {f'{share:.1f}' if share else ''} | {verdict} | {seconds} |"
     )
 
