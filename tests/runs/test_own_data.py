@@ -402,6 +402,7 @@ def test_tacit_audit_attacks_it(run: Path, capsys: pytest.CaptureFixture[str]) -
     options = ["--attack", "lira", "--shadows", "4", "--records", "60", "--seed", "1", "--json"]
     assert main(["audit", str(run), *options]) == 2
     assert "prepare must be given" in capsys.readouterr().err
+    assert not (run / "private").exists()  # whoever publishes the folder finds nothing new in it
     assert main(["audit", str(run), "--model", MODEL, *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["kind"], found["contradicted"]) == ("run", False)

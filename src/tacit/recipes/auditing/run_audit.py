@@ -130,6 +130,12 @@ def audit_run(
     shadows = 16 if attack.shadows is None else whole("shadows", attack.shadows, at_least=0)
     names = attack_names(attack.names or ("lira",), shadows)
     run, workers = _finished(folder), execution.workers
+    if run.record.kind == "own" and prepare is None:
+        raise InvalidArgument(
+            f"prepare must be given for the run in {run.path}, whose model and data are your own: "
+            "a function that returns tacit.Prepared with what tacit.fit was given (tacit audit "
+            "DIR --model FILE:function)"
+        )
     own = {"run": run.record.configuration, "model": run.statement.files[MODEL],
            "shadows": shadows, "records": records, "views": attack.views, "seed": seed}  # fmt: skip
     with audit_folder(run.path if execution.out is None else execution.out) as work:
@@ -182,12 +188,7 @@ def _own_subject(
     threads: int | None,
 ) -> _Subject:
     """A run of somebody's own model and data, which their function prepares again."""
-    if prepare is None:
-        raise InvalidArgument(
-            f"prepare must be given for the run in {run.path}, whose model and data are your own: "
-            "a function that returns tacit.Prepared with what tacit.fit was given (tacit audit "
-            "DIR --model FILE:function)"
-        )
+    assert prepare is not None
     prepared = prepare()
     check_same_run(run, prepared)
     trial = own_trial(prepare, prepared, records, seed, run.statement.delta, threads)
