@@ -609,7 +609,7 @@ def test_a_budget_that_is_too_small_is_refused(
     assert main(["train", "digits", "--epsilon", "3", "--ledger", url, "--out", str(out)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert "opened the budget" in said[0]
-    assert "does not hold" in said[1]
+    assert "has no room for" in said[1]
     assert not out.exists()
     assert state() == (0.0, 0)
 
@@ -743,6 +743,17 @@ def test_what_a_users_own_model_raises_is_answered_by_one_line(
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"tacit: --model {file}:{name} cannot be trained: {words}")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", ["--epsilon", "--lr", "--epochs"])
+def test_what_a_users_own_function_says_is_refused_by_the_option_that_was_given(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    assert main(["train", "--model", f"{file}:wide", option, "3"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"tacit: {option} has no place beside --model, whose function says it all"
 
 
 def test_an_option_that_a_recipe_has_no_use_for_is_not_suggested_again(

@@ -269,7 +269,7 @@ def test_a_cell_that_nobody_is_in_is_released_too(epsilon: float) -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidArgument, match="give either cells or edges"):
         histogram([1], cells=3, edges=[0, 1], epsilon=1)
-    with pytest.raises(InvalidArgument, match="epsilon and delta must be given where the cells"):
+    with pytest.raises(InvalidArgument, match="delta must be given where cells= is not"):
         histogram([1], epsilon=1)
     with pytest.raises(InvalidArgument, match="cells must be one or more different"):
         histogram([1], cells=[1, 1], epsilon=1)

@@ -290,7 +290,7 @@ def test_a_run_that_the_budget_does_not_hold_as_a_whole_releases_nothing(
             begun.append("the run")
             return conclude(job)
 
-        with pytest.raises(BudgetExceeded, match="does not hold 2 releases together"):
+        with pytest.raises(BudgetExceeded, match="has no room for 2 releases together"):
             carry_out(train, budget=budget, folder=tmp_path / "run")
         assert (budget.spent().epsilon, begun) == (0.0, [])
     assert not (tmp_path / "run").exists()

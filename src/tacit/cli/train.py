@@ -343,7 +343,8 @@ class TrainOptions:
         elsewhere = {
             "--epsilon": options.epsilon, "--delta": options.delta,
             "--seed": options.seed, "--data": options.data, "--device": options.device,
-            "--search": self.search, "--set": self.given or None,
+            "--search": self.search,
+            **{f"--{name}": value for name, value in self.given.items()},
         }  # fmt: skip
         for option, value in elsewhere.items():
             if value is not None:

@@ -168,7 +168,8 @@ def _design(asked: Amount, adjacency: Adjacency) -> tuple[float, Event]:
 def _of_unknown_keys(values: Any, asked: Amount, terms: ReleaseTerms) -> Released[Any]:
     if asked.epsilon is None or asked.delta is None:
         raise InvalidArgument(
-            "epsilon and delta must be given where the cells are not: keys come from the data"
+            "epsilon and delta must be given where cells= is not: keys that come from the data "
+            "cost a δ; give cells=[…], all that there may be, if you know them without looking"
         )
     moved = distance(2.0, terms.adjacency)  # how many keys a record can touch
     scale = ratio_for(moved, asked.epsilon)
