@@ -11,6 +11,7 @@ import runpy
 import shlex
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -70,6 +71,22 @@ def anchors(page: Path) -> set[str]:
     """As GitHub and MyST name headings: small letters, dashes for spaces, no punctuation."""
     heads = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def test_the_lines_for_loggers_log_an_epoch():
+    """A logger that is not installed is stood in for; the lines are the page's own."""
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [\w& ]+ \| `(.+)` \| `(lambda one: .+)` \|$", page, re.MULTILINE)
+    loggers = {name: Mock() for name in ("SummaryWriter", "mlflow", "wandb")}
+    one = Mock(steps=7, numbers=lambda: {"epsilon": 1.5})
+    assert len(rows) == len(loggers)
+    for before, on_epoch in rows:
+        names: dict[str, Any] = dict(loggers)
+        exec(before, names)
+        eval(on_epoch, names)(one)
+    loggers["SummaryWriter"]().add_scalar.assert_called_once_with("epsilon", 1.5, 7)
+    for logger in (loggers["mlflow"].log_metrics, loggers["wandb"].log):
+        logger.assert_called_once_with({"epsilon": 1.5}, step=7)
 
 
 def test_every_page_is_in_the_index():
