@@ -47,7 +47,7 @@ def test_without_matplotlib_the_tables_say_it_alone(run, monkeypatch):
     page = write(run).read_text(encoding="utf-8")
     assert "<svg" not in page
     for text in (page, (run / "report.md").read_text(encoding="utf-8")):
-        assert "matplotlib is not installed" in text
+        assert "matplotlib was not installed" in text
 
 
 def test_a_refused_run_leaves_everything_as_it_was(run):

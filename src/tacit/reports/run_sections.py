@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tacit.reports.run_summary import RunSummary
 
 MOST_ROWS: Final = 12
-NO_DRAWING: Final = "No drawings: matplotlib is not installed. The tables say the same."
+NO_DRAWING: Final = (
+    "No drawings: matplotlib was not installed where this report was made (pip install "
+    "'tacit[plots]'). The tables say the same."
+)
 
 
 def report(summary: RunSummary, *, drawn: bool = True) -> RunReport:
