@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TINY = prior.PriorSettings(
-    images=32, size=16, view=16, depth=10, width=1, features=8, passes=1, batch=16
+    images=32, size=16, view=16, depth=10, width=1, features=8, projection=16, passes=1, batch=16
 )
 SMALL: dict[str, Any] = {
     "steps": 3, "lot": 20, "views": 2, "probe": 3, "probe_views": 2, "depth": 10, "width": 1,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TINY = prior.PriorSettings(
-    images=16, size=16, view=8, depth=10, width=1, features=8, passes=6, batch=8
+    images=16, size=16, view=8, depth=10, width=1, features=8, projection=16, passes=6, batch=8
 )
 
 
@@ -61,6 +61,38 @@ def test_another_seed_gives_other_weights_and_other_settings_do_not_go_on(tmp_pa
     assert prior.build(tmp_path, replace(short, passes=21), device="cpu", seconds=1e-9) is None
     first, other = (replace(TINY, seed=seed).network() for seed in (0, 1))
     assert not torch.equal(first[0].weight, other[0].weight)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("view", [8, 10, 31])
+def test_what_is_kept_are_the_layers_below_the_projection(tmp_path: Path, view: int) -> None:
+    """It sees every place of the last maps; the file is the same network's with and without it."""
+    with_it, without = (replace(TINY, view=view, projection=wide).network() for wide in (32, 0))
+    seen = torch.rand(2, 3, view, view)
+    assert with_it(seen).shape == without(seen).shape == (2, 8)
+    side = math.ceil(view / 4)
+    dense = [one for one in with_it.modules() if isinstance(one, torch.nn.Linear)]
+    assert [one.in_features for one in dense] == [64 * side**2, 32, 32]
+    body, last = without[:-2], with_it[-1]
+    body.load_state_dict(with_it[:-1].state_dict())
+    assert torch.equal(with_it(seen), last(body(seen)))
+    shapes = [
+        {name: one.shape for name, one in prior._body(network).items()}
+        for network in (with_it, without)
+    ]
+    assert shapes[0] == shapes[1]
+    path = tmp_path / prior.FILE
+    path.write_bytes(prior.to_bytes(with_it, replace(TINY, view=view, projection=32)))
+    assert prior.read(path).settings.projection == 32
+    assert {*prior.read(path).weights} == {*shapes[0]}
+
+
+def test_a_file_of_before_had_no_projection(tmp_path: Path) -> None:
+    from safetensors.torch import load, save  # noqa: PLC0415
+
+    plain = {name: one for name, one in asdict(TINY).items() if name != "projection"}
+    content = load(prior.to_bytes(TINY.network(), TINY))
+    (tmp_path / prior.FILE).write_bytes(save(content, metadata={"prior": json.dumps(plain)}))
+    assert prior.read(tmp_path / prior.FILE).settings == replace(TINY, projection=0)
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
@@ -155,7 +187,8 @@ def test_a_file_of_another_kind_or_shape_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("depth", 10**9 + 6), ("width", 10**9), ("jitter", 1.5), ("lr", math.nan), ("images", 1),
-     ("batch", 33), ("passes", 0), ("seed", 1 << 40), ("depth", 11)],
+     ("batch", 33), ("passes", 0), ("seed", 1 << 40), ("depth", 11), ("projection", 24),
+     ("projection", 1 << 20)],
 )  # fmt: skip
 def test_a_setting_that_makes_no_prior_is_refused_in_a_file_too(
     tmp_path: Path, name: str, value: float
@@ -176,8 +209,8 @@ def test_a_setting_that_makes_no_prior_is_refused_in_a_file_too(
 def test_the_command_says_how_far_it_is_and_what_it_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = [f"--set={name}={getattr(TINY, name)}" for name in
-            ("images", "size", "view", "depth", "width", "features", "batch")]  # fmt: skip
+    names = ("images", "size", "view", "depth", "width", "features", "projection", "batch")
+    sets = [f"--set={name}={getattr(TINY, name)}" for name in names]
     command = ["prior", "build", "--device", "cpu", "--out", str(tmp_path / "p"), *sets]
     monkeypatch.setattr(prior, "SHOWN", 0.0)
     assert main([*command, "--set=passes=1"]) == 0

@@ -52,8 +52,14 @@ LOOK: Final = 10  # steps after which the clock is looked at
 SHOWN: Final = 10.0  # seconds between reports
 KEPT: Final = 60.0  # seconds between checkpoints
 FOLDER: Final = "prior"  # of the data's folders
+_GROUPS: Final = 16  # of the norms in the projection
 _REMEDY: Final = "make it with: tacit prior build --device cuda"
-_MOST: Final = {"depth": 100, "width": 32, "features": 4096}  # whoever sends a file chooses them
+_MOST: Final = {
+    "depth": 100,
+    "width": 32,
+    "features": 4096,
+    "projection": 1 << 14,
+}  # whoever sends a file chooses them
 _WEIGHTS, _MOMENTUM = "weights", "momentum"
 _KEY: Final = "prior"  # of the file's metadata: one, so that its bytes are always the same
 
@@ -70,6 +76,9 @@ class PriorSettings:
         depth: Of the wide residual network.
         width: Of it.
         features: Dimensions of the sphere on which views are compared.
+        projection: Width of two dense layers between the network's last maps and the sphere, as
+            published; 0 for none, so that it is the mean of the maps that is compared. They are
+            dropped afterwards: what tells crops and colours apart may stay in the layers below.
         passes: How often each image is seen, in two views each time.
         batch: Images of a step.
         lr: The rate of a step with 256 images; it grows with ``batch``.
@@ -87,6 +96,7 @@ class PriorSettings:
     depth: int = 16
     width: int = 4
     features: int = 128
+    projection: int = 4096
     passes: float = 200.0
     batch: int = 768
     lr: float = 0.12
@@ -99,7 +109,7 @@ class PriorSettings:
 
     def __post_init__(self) -> None:
         for name, least in (("images", 2), ("size", 8), ("view", 8), ("seed", 0), ("features", 1),
-                            ("depth", 10), ("width", 1)):  # fmt: skip
+                            ("depth", 10), ("width", 1), ("projection", 0)):  # fmt: skip
             if whole(name, getattr(self, name), at_least=least) > (
                 most := _MOST.get(name, 1 << 31)
             ):
@@ -108,6 +118,10 @@ class PriorSettings:
             positive(name, getattr(self, name))
         for name in ("momentum", "decay", "smallest", "jitter", "grey"):
             probability(name, getattr(self, name))
+        if self.projection % _GROUPS:
+            raise InvalidArgument(
+                f"projection must be a multiple of {_GROUPS}, or 0, got {self.projection}"
+            )
         if whole("batch", self.batch, at_least=2) > self.images:
             raise InvalidArgument(
                 f"batch must be at most the {self.images:,} images, got {self.batch:,}"
@@ -139,8 +153,9 @@ class PriorSettings:
         return highest * 0.5 * (1.0 + math.cos(math.pi * done))
 
     def network(self) -> nn.Sequential:
-        """The network, with fresh weights; its last layer is the sphere's."""
-        return models.wide_resnet(depth=self.depth, width=self.width, classes=self.features)
+        """The network, with fresh weights; its last layers are the sphere's."""
+        network = models.wide_resnet(depth=self.depth, width=self.width, classes=self.features)
+        return _with_projection(network, self) if self.projection else network
 
 
 @final
@@ -162,6 +177,22 @@ class Progress:
     steps: int
     loss: float
     views_per_second: float
+
+
+def _with_projection(network: nn.Sequential, settings: PriorSettings) -> nn.Sequential:
+    """Three dense layers on all places of the last maps, in place of one on their mean."""
+    wide, side = settings.projection, -(-settings.view // 4)  # two stages halve the maps
+    *body, _, last = network
+    assert isinstance(last, nn.Linear)
+    inputs = last.in_features * side**2
+    layers: list[nn.Module] = [nn.Flatten()]
+    for before in (inputs, wide):
+        layers += [nn.Linear(before, wide, bias=False), nn.GroupNorm(_GROUPS, wide), nn.ReLU()]
+    layers.append(nn.Linear(wide, settings.features))
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.trunc_normal_(layer.weight, std=layer.in_features**-0.5)
+    return nn.Sequential(*body, nn.Sequential(*layers))
 
 
 # ---- views, all of them at once on the device
@@ -520,7 +551,7 @@ def read(path: str | os.PathLike[str]) -> Prior:
     metadata, tensors = checkpoint_file.load_tensors(place)
     try:
         plain = _files.parse_json(metadata[_KEY])
-        settings = PriorSettings(**plain)
+        settings = PriorSettings(**{"projection": 0, **plain})  # files of before had none
         with torch.device("meta"):  # shapes, and no memory
             wanted = {name: one.shape for name, one in _body(settings.network()).items()}
     except (KeyError, TypeError, ValueError) as error:
