@@ -132,9 +132,7 @@ def test_the_opacus_script_is_one():
 @pytest.mark.slow
 def test_both_scripts_run_and_spend_the_same(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    peer = importlib.import_module("environments").built("opacus")
-    if peer is None:
-        pytest.skip("benchmarks/.envs/opacus is not built: python benchmarks/opacus_table.py does")
+    peer = importlib.import_module("environments").python_for("opacus")  # built when missing
     spent = []
     for python, script in ((peer, "opacus_before.py"), (Path(sys.executable), "opacus_after.py")):
         command = [str(python), "-W", "ignore", str(EXAMPLES / script)]
