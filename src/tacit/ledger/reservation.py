@@ -97,16 +97,20 @@ class Reservation:
         entries = self._ledger.append(decide)
         return int(entries[0].data["steps"]) if entries else 0
 
-    def give_back(self, steps: int) -> None:
+    def give_back(self, steps: int, after: int | None = None) -> None:
         """Takes back ``steps`` steps that this object leased and did not use, at a clean exit.
 
         They can be leased again; the whole stays charged. After a crash nobody can tell what was
-        used, and nothing can be given back.
+        used, and nothing can be given back. With ``after`` nothing is, unless exactly that many are
+        granted: the steps of whoever came later would be counted again.
         """
         back = whole("steps", steps, at_least=0)
+        before = None if after is None else whole("after", after, at_least=0)
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
+            if before is not None and known.granted != before:
+                return []
             held = 0 if known.ended else known.leases.get(holder_of(self._proof), 0)
             if back > held:
                 raise InvalidArgument(
