@@ -29,9 +29,10 @@ class Reservation:
         a lease holds the secret with which it is given back, and it does so once.
     """
 
-    def __init__(self, ledger: Ledger, number: int) -> None:
+    def __init__(self, ledger: Ledger, number: int, proof: str | None = None) -> None:
+        """``proof`` is the secret of who leased before a crash, if it was kept."""
         self._ledger = ledger
-        self._proof = secrets.token_hex(16)
+        self._proof = proof or secrets.token_hex(16)
         self.number = number
 
     @property
@@ -68,6 +69,11 @@ class Reservation:
     def left(self) -> int:
         """How many can still be granted; none after ``end``."""
         return self.state.left
+
+    @property
+    def leased(self) -> int:
+        """How many of them this object's secret was granted and has not given back."""
+        return self.state.leases.get(holder_of(self._proof), 0)
 
     def lease(self, steps: int, after: int | None = None) -> int:
         """Grants up to ``steps`` more steps, and returns how many; 0 when none is left.
