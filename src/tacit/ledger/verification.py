@@ -224,7 +224,7 @@ def doubt(entry: Entry, state: BudgetState, known: ReservationState | None) -> s
     if entry.kind not in CHARGING:
         return None
     try:
-        if known is not None and _undercharged(known, state):
+        if known is not None and undercharged(known, state):
             return f"entry {entry.number} charges less than its event costs"
         if not rules.within_limits(state):
             return f"entry {entry.number} takes the budget {entry.budget!r} over its limits"
@@ -240,7 +240,8 @@ def _short(error: Exception) -> str:
     return printable(text if len(text) <= 300 else f"{text[:300]}…")
 
 
-def _undercharged(known: ReservationState, state: BudgetState) -> bool:
+def undercharged(known: ReservationState, state: BudgetState) -> bool:
+    """Whether a reservation of the budget ``state`` is charged less than its event costs."""
     from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     event = from_dict(known.event)
