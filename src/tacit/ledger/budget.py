@@ -416,8 +416,8 @@ def check_name(name: str) -> str:
 _SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 # Letters and digits that look like a Latin one, lower case (after Unicode's confusables.txt).
 _LOOKS = str.maketrans(
-    "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզ",
-    "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgq",
+    "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզɑƅᴄɡıɩɪȷᴏꜱᴜʋᴠɯᴡʏᴢ",
+    "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgqabcgiiijosuvvwwyz",
 )
 
 
