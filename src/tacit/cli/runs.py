@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tacit._numbers import compact
+from tacit._numbers import at_most
 from tacit.cli.options import Refusal
 from tacit.cli.streams import complain, say
 
@@ -59,8 +59,8 @@ def opening(
             budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
             beside = _beside(known)
         complain(
-            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {compact(budget.delta)}, "
-            f"{budget.composition}) in {held.location}{beside}"
+            f"{done} the budget {name!r} (ε = {at_most(budget.epsilon)}, "
+            f"δ = {at_most(budget.delta)}, {budget.composition}) in {held.location}{beside}"
         )
         return budget
 

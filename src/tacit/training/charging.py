@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._numbers import compact
+from tacit._numbers import at_most
 from tacit._validation import printable
 from tacit.accounting.serialization import from_dict
 from tacit.errors import CheckpointError, InvalidArgument, LedgerError, TamperedLedger
@@ -138,10 +138,10 @@ class StepCharges:
         budget, reservation = self._budget, self._reservation
         if budget is None or reservation is None:
             return None
-        charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {reservation.delta:.6g}"
+        charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {at_most(reservation.delta)}"
         return (
             f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
-            f"(ε = {budget.epsilon:g}, δ = {compact(budget.delta)} in all, composition "
+            f"(ε = {at_most(budget.epsilon)}, δ = {at_most(budget.delta)} in all, composition "
             f"{budget.composition!r}) in {printable(budget.ledger.location)}, "
             f"head {budget.ledger.head}"
         )
