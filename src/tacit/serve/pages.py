@@ -477,8 +477,9 @@ def _cost(found: RequestState, state: BudgetState) -> str:
     from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     named = (found.asked or {}).get("delta")
-    given = isinstance(named, float) and 0.0 < named < 1.0
-    delta = named if given and not 0.0 < state.delta < named else state.delta
+    delta = state.delta
+    if isinstance(named, float) and 0.0 < named < 1.0 and not 0.0 < delta < named:
+        delta = named
     try:
         spent = epsilon(from_dict(found.event), delta, adjacency=state.adjacency)
     except (TacitError, ValueError, TypeError, ArithmeticError):
