@@ -226,7 +226,7 @@ def test_what_the_ledger_contradicts_is_not_signed(copy, keys, capsys, tmp_path)
     with tacit.Ledger(url) as ledger:
         budget = ledger.open("data", epsilon=9.0, delta=1e-4)
         held = budget.charge(tacit.accounting.Gaussian(100.0))
-        charge = {"ledger": ledger.identity, "location": url, "budget": "data",
+        charge = {"ledger": ledger.identity, "location": "elsewhere", "budget": "data",
                   "reservation": held.number, "head": str(ledger.head)}  # fmt: skip
     path = copy / "statement.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"charge": charge}))
