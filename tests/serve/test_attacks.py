@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import threading
+from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -73,6 +74,14 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Site) -> 
     given = shared.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
     assert "HttpOnly" in given
     assert "SameSite=lax" in given
+    assert "Secure" not in given  # 127.0.0.1 speaks no TLS
+
+
+def test_behind_a_proxy_that_speaks_tls_the_cookie_goes_by_it(site: Site) -> None:
+    console = replace(site.console, origins=site.console.origins | {"https://desk.example"})
+    token = console.access.link(PEOPLE["viewer"])
+    found = call(console.app([]), "GET", f"/enter?token={token}", {"host": "desk.example"})
+    assert "Secure" in (found.header("set-cookie") or "")
 
 
 @pytest.mark.parametrize(
