@@ -129,7 +129,10 @@ class Reservation:
             self._proof = secrets.token_hex(16)  # the old one is public now
 
     def end(self) -> None:
-        """Grants nothing more. One that ends without a step granted is no longer charged."""
+        """Grants nothing more. One that ends without a step granted is no longer charged.
+
+        Plans that were declared together all stay charged once one of them has released something.
+        """
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
