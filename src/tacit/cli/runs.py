@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from importlib.util import find_spec
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
 
 STOPPED: Final = 130
-_PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
-_QUERY: Final = re.compile(r"(://[^?\s]*\?)\S*")
 
 
 def command_line() -> tuple[str, ...]:
@@ -35,7 +32,14 @@ def without_password(address: str) -> str:
     >>> without_password("postgresql://me:secret@host/db?password=secret")
     'postgresql://me:***@host/db?***'
     """
-    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address))
+    scheme, mark, rest = address.partition("://")
+    before, question, _ = rest.partition("?")
+    if "@" in rest and "@" not in before:  # the question mark may be one of the password's
+        return f"{scheme}{mark}***"
+    who, at, place = before.rpartition("@")
+    user, colon, _ = who.partition(":")
+    shown = f"{user}:***@" if colon else f"{who}{at}"
+    return f"{scheme}{mark}{shown}{place}{'?***' if mark and question else question}"
 
 
 def opening(
