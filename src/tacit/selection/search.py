@@ -262,9 +262,9 @@ def _grant(progress: Progress, budget: Budget | None) -> None:
     held = Reservation(budget.ledger, budget.reservation(progress.entry).number, progress.proof)
     if not held.leased and not held.lease(1, after=1):
         raise LedgerError(
-            f"entry {progress.entry} of {budget.name!r} was charged for one winner, which a copy "
-            "of the journal has had (or an older tacit began it); nothing was released. Start a "
-            "new search, and remove this journal"
+            f"entry {progress.entry} of {budget.name!r} grants no winner any more: a copy of the "
+            "journal has had it, the reservation was ended, or an older tacit began the search; "
+            "nothing was released. Start a new search, and remove this journal"
         )
 
 
