@@ -393,6 +393,16 @@ def test_a_reservation_of_less_than_its_detail_says_is_refused(budget: Budget) -
         assert made.granted == 0
 
 
+def test_a_reservation_may_differ_in_the_last_digits_of_another_machine(budget: Budget) -> None:
+    plan = noisy()
+    near = noisy(noise_multiplier=2.0 * (1.0 + 2.0**-50))
+    assert near.event != plan.event
+    what = Release(near.event, plan.adjacency, plan.unit)
+    made = budget.reserve(what, steps=STEPS, detail=detail_of(plan, STEPS))
+    with charged(made) as dp:
+        assert train(dp, 1) == 1
+
+
 def test_what_a_run_took_of_a_reservation_nobody_else_gives_back(budget: Budget) -> None:
     plan = noisy()
     what = Release(plan.event, plan.adjacency, plan.unit)

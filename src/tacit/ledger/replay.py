@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 COMPOSITIONS = ("basic", "renyi", "declared")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?", re.ASCII)
 _ZERO = Fraction(0)
+_LAST_DIGITS = 1e-9  # relative: as verification allows
 _UNREADABLE = (
     ValueError,
     LookupError,
@@ -512,6 +513,23 @@ def charge_as_plain(charge: ReservationCost) -> dict[str, Any]:
 def same_event(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether both are the same event, to the last bit of every number."""
     return canonical(one) == canonical(other)
+
+
+def alike(one: object, other: object) -> bool:
+    """Whether both are the same event but for last digits, which another machine finds otherwise.
+
+    >>> alike({"kind": "Gaussian", "sigma": 4.0}, {"kind": "Gaussian", "sigma": 4.000000000000001})
+    True
+    """
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(alike(one[at], other[at]) for at in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(alike, one, other))
+        case float(), float():
+            return math.isclose(one, other, rel_tol=_LAST_DIGITS)
+        case _:
+            return type(one) is type(other) and one == other
 
 
 def _finite(epsilon: float) -> Fraction:

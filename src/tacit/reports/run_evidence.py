@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tacit._validation import printable
-from tacit.accounting.serialization import from_dict
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, LedgerError, TacitError
 from tacit.runs.folder import MODEL
 from tacit.runs.results import non_finite
@@ -203,6 +203,7 @@ def _difference(statement: Statement, charge: Charge, url: str) -> str | None:
 
 def _shortfall(statement: Statement, budget: BudgetState, held: ReservationState) -> str | None:
     """Why a reservation is not that of the statement; its detail is only what somebody wrote."""
+    from tacit.ledger.replay import alike  # noqa: PLC0415 - as above
     from tacit.ledger.verification import undercharged  # noqa: PLC0415 - as above
 
     said = f"reservation {held.number}"
@@ -215,7 +216,7 @@ def _shortfall(statement: Statement, budget: BudgetState, held: ReservationState
     if plan is not None and statement.plan is not None and plan != statement.plan:
         return f"{said} is of another plan"
     training = without_preprocessing(statement.event, statement.preprocessing)
-    if from_dict(held.event) != from_dict(training):
+    if not alike(*(as_dict(from_dict(one)) for one in (held.event, training))):
         return f"{said} is of another event"
     return f"{said} charges less than its event costs" if undercharged(held, budget) else None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from tacit._numbers import at_most
 from tacit._validation import printable
-from tacit.accounting.serialization import from_dict
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, InvalidArgument, LedgerError, TamperedLedger
 from tacit.statement import Charge, rounded_up
 from tacit.training.sampling import Allocation
@@ -180,12 +180,15 @@ class StepCharges:
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
         """Refuses a reservation of another plan; its detail is what whoever made it wrote."""
+        from tacit.ledger.replay import alike  # noqa: PLC0415 - only those who keep a ledger
+
         assert self._reservation is not None
         assert self._budget is not None
         held, budget = self._reservation.state, self._budget
         same = (held.detail, held.steps) == (detail_of(plan, last_step), last_step)
         same &= (budget.adjacency, budget.unit) == (plan.adjacency, plan.unit)
-        if not same or from_dict(held.event) != plan.event_after(last_step):
+        charged, needed = from_dict(held.event), plan.event_after(last_step)
+        if not same or not alike(as_dict(charged), as_dict(needed)):
             raise InvalidArgument(
                 f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
                 "of another one or of another stop_after"
