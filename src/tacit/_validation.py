@@ -12,7 +12,9 @@ from tacit.errors import InvalidArgument
 UNITS = ("example", "user")
 LONGEST_TEXT = 10_000
 # Letters and marks that show nothing, though Unicode counts them as printable.
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+_INVISIBLE = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001d159"
+) | {chr(one) for span in (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0)) for one in span}
 # Control characters, halves of a letter, line separators; and what turns text around.
 _STEERING = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -152,6 +152,20 @@ def test_open_of_what_is_no_budget_is_refused(capsys, path, arguments, words):
     assert "\x1b" not in line
 
 
+def test_close_does_not_free_what_was_declared_with_a_plan_that_has_begun(capsys, tmp_path):
+    path = tmp_path / "budget.db"
+    with Ledger(f"sqlite:///{path}") as ledger:
+        budget = ledger.open("data", 4.0, 1e-5, composition="declared")
+        begun, other = budget.declare([Release(Gaussian(4.0)), Release(Gaussian(5.0))])
+        begun.lease(1)
+        before = budget.spent()
+        out = told(capsys, "close", "data", str(other.number), "--ledger", str(path))
+        assert "It stays charged" in out
+        assert "no longer charged" not in out
+        assert (budget.spent(), other.state.void) == (before, False)
+    assert "no longer charged" not in told(capsys, "show", "data", "--ledger", str(path))
+
+
 def test_close_ends_what_is_unfinished(capsys, path):
     found = told_json(capsys, "list", "--ledger", str(path))["unfinished"]
     assert [(one["budget"], one["number"], one["granted"]) for one in found] == [

@@ -221,6 +221,21 @@ def test_a_signature_of_somebody_else_or_of_something_else_is_refused(copy, keys
     assert "Careful: the signature does not fit" in capsys.readouterr().out
 
 
+def test_what_the_ledger_contradicts_is_not_signed(copy, keys, capsys, tmp_path):
+    url = f"sqlite:///{tmp_path}/budget.db"
+    with tacit.Ledger(url) as ledger:
+        budget = ledger.open("data", epsilon=9.0, delta=1e-4)
+        held = budget.charge(tacit.accounting.Gaussian(100.0))
+        charge = {"ledger": ledger.identity, "location": "elsewhere", "budget": "data",
+                  "reservation": held.number, "head": str(ledger.head)}  # fmt: skip
+    path = copy / "statement.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"charge": charge}))
+    before = path.read_bytes()
+    asked = ["report", str(copy), "--sign", str(keys / "own.pem"), "--ledger", url]
+    refused(asked, "is not of the ledger", capsys)
+    assert path.read_bytes() == before
+
+
 def test_a_key_with_a_password_asks_for_it(copy, keys, capsys, monkeypatch):
     key = str(keys / "locked.pem")
     monkeypatch.setattr("click.prompt", lambda *_, **__: "wrong")

@@ -16,7 +16,7 @@ from tacit.cli import page, streams
 EVIL = [
     "\x1b[2J", "\x1b]8;;http://e\x07x", "\x1b]0;title\x07", "\x9b31m", "\x08\x08", "\r", "\x7f",
     "\u202eabc", "\u2066", "\u200f", "\u200b", "\u200d", "\ufeff", "\u2028", "\u115f", "\u3164",
-    "\ue000", "\ud800",
+    "\ue000", "\ud800", "\u2800", "\ufe0f", "\U000e0100",
 ]  # fmt: skip
 
 

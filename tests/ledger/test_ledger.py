@@ -335,6 +335,9 @@ def change(place, statement):
         "patients\u200b",
         "patients\u00a0x",
         "patients\u3164",
+        "patients\u2800",  # an empty braille cell
+        "patients\ufe0f",
+        "patients\U000e0100",
         "cafe\u0301",  # not composed
         "pa\u00adtients",
         "\x1b[31mpatients",
@@ -359,6 +362,7 @@ def test_name_that_is_not_what_it_looks_like_is_refused(name):
         ("patients", "Patients"),
         ("\u0441\u043e\u0440\u0443", "copy"),  # all Cyrillic
         ("run-1", "run-l"),
+        ("data", "d\u0251t\u0251"),  # all Latin
         ("run-0", "run-O"),
         ("a b", "ab"),
         ("stra\u00dfe", "strasse"),

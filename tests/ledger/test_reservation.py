@@ -48,6 +48,18 @@ def test_only_the_object_that_leased_can_give_back():
     assert made.granted == 1
 
 
+def test_nothing_is_given_back_of_which_others_have_counted_on():
+    made = reserved(10)
+    made.lease(6)
+    other = Reservation(made._ledger, made.number)
+    other.lease(1, after=6)
+    made.give_back(2, after=6)
+    assert made.granted == 7
+    other.give_back(1, after=7)
+    made.give_back(2, after=6)
+    assert made.granted == 4
+
+
 def test_what_was_leased_stays_charged_when_it_is_given_back():
     ledger = InMemory()
     budget = ledger.open(1.0, 0.0)

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.accounting import PureDp
 from tacit.errors import LedgerError, TamperedLedger
-from tacit.ledger import Ledger, verify
+from tacit.ledger import Ledger, entries, verify
 from tacit.ledger.entries import canonical
 
 from .tampering import anchor_to, chained_anew, filled, rewrite
@@ -161,6 +161,18 @@ def test_ledger_with_changed_entries_cannot_be_adopted(place):
         Ledger.adopt(place.url, reason="please", anchor=place.anchor)
     with pytest.raises(LedgerError):
         Ledger.adopt("sqlite:////tmp/no-such-folder/x.db", reason="please")
+
+
+def test_a_day_that_is_to_come_is_noted(place, monkeypatch):
+    ledger = place.ledger()
+    budget = ledger.open("data", 1.0, 0.0)
+    assert ledger.verify().notes == ()
+    with monkeypatch.context() as wrong:
+        wrong.setattr(entries, "today", lambda: "2999-01-01")
+        budget.charge(PureDp(0.1))
+    found = ledger.verify()
+    assert found.ok
+    assert "dated 2999-01-01, which is to come: a clock was wrong" in found.notes[0]
 
 
 def test_restored_backup_can_be_adopted_and_says_so_for_good(sqlite):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from tacit._workers import fork
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.mechanisms import SparseVector, sparse_vectors
@@ -181,6 +183,20 @@ def test_no_copies() -> None:
         with pytest.raises(InvalidArgument, match="cannot be copied or pickled"):
             copied(vector)
     assert "threshold_scale" in repr(vector)
+
+
+def test_a_forked_process_is_answered_nothing() -> None:
+    vector = SparseVector(0, sensitivity=1, epsilon=1)
+    child = fork()
+    if child == 0:
+        try:
+            vector.above(1000)
+        except ProtocolError as error:
+            os._exit(0 if "in the process that made it" in str(error) else 2)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert vector.above(1000)
 
 
 def test_refusals() -> None:

@@ -17,6 +17,7 @@ from tacit.reports.run_summary import summarise
 from tacit.runs import Interruption
 from tacit.runs.recipe import Task
 from tacit.runs.run import Place, carried_out
+from tacit.statement import Charge
 
 from ..runs import small
 
@@ -92,6 +93,14 @@ def test_what_claims_nothing_is_not_registered(summary: RunSummary) -> None:
     with pytest.raises(InvalidArgument, match="claims nothing"):
         registry_record(changed, author="Ada")
     assert "does not hold" in model_card(changed)
+
+
+def test_a_charge_that_was_not_looked_up_is_registered_as_a_claim(summary: RunSummary) -> None:
+    charge = Charge(ledger="ab" * 16, location="elsewhere", budget="data", reservation=3,
+                    head="3:" + "ab" * 32)  # fmt: skip
+    files = replace(summary.files, statement=replace(summary.statement, charge=charge))
+    record = registry_record(replace(summary, files=files), author="Ada")
+    assert "charged to the budget 'data' of a ledger of tacit, as it claims." in record
 
 
 def test_the_card_tells_what_is_proved_from_what_is_claimed(summary: RunSummary) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tacit
+from tacit.accounting import Gaussian
 from tacit.errors import CheckpointError, LedgerError
 from tacit.ledger import Release
 from tacit.reports import run_evidence
@@ -65,6 +66,7 @@ def charged(make: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
             ledger=ledger.identity, location=url, budget="data", reservation=held.number,
             head=str(ledger.head),
         )  # fmt: skip
+        ledger.open("empty", epsilon=10.0, delta=1e-4)
 
     def made(**changes: Any) -> Path:
         return make({}, {"charge": replace(true, **changes), "ledger": "the budget 'data'"})
@@ -75,7 +77,12 @@ def charged(make: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
 def test_a_charge_is_looked_up_where_the_ledger_is(charged: Callable[..., Path]) -> None:
     one = found(charged())["ledger"]
     assert one.standing == "checked"
-    assert "holds this entry, and charges no less" in one.how
+    assert "charges no less for the training; the charge of preprocessing was not" in one.how
+
+
+def test_a_charge_that_names_no_reservation_stays_claimed(charged: Callable[..., Path]) -> None:
+    one = found(charged(reservation=None))["ledger"]
+    assert (one.standing, "no reservation is named" in one.how) == ("claimed", True)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,8 @@ def test_a_charge_is_looked_up_where_the_ledger_is(charged: Callable[..., Path])
         ({"head": "3:" + "ab" * 32}, "does not hold entry 3:abab"),
         ({"head": "999:" + "ab" * 32}, "does not hold entry 999:"),
         ({"reservation": 1}, "has no reservation 1"),
-        ({"budget": "other"}, "budget 'other' has no reservation"),
+        ({"budget": "other"}, "it has no budget 'other'"),
+        ({"budget": "empty"}, "budget 'empty' has no reservation 3"),
     ],
 )
 def test_an_invented_charge_is_refused(
@@ -116,6 +124,58 @@ def test_a_charge_of_fewer_steps_or_of_another_plan_is_refused(
     for charge, words in zip(charges, ("granted 39 steps, not 40", "of another plan"), strict=True):
         with pytest.raises(CheckpointError, match=words):
             read(make({}, {"charge": charge, "ledger": "entry"}))
+
+
+BIG, SMALL = Release(PLAN.event, PLAN.adjacency, PLAN.unit), Release(Gaussian(1000.0))
+
+
+@pytest.mark.parametrize(
+    ("what", "detail", "terms", "words"),
+    [
+        (SMALL, {"plan": json.loads(PLAN.to_json())}, {}, "is of another event"),
+        (SMALL, None, {}, "is of another event"),
+        (BIG, None, {"unit": "user"}, "unit of its budget 'data' is 'user'"),
+        (BIG, None, {"adjacency": "zero-out"}, "adjacency of its budget 'data' is 'zero-out'"),
+    ],
+)
+def test_a_charge_of_something_else_is_refused(
+    make: Callable[..., Path], tmp_path: Path, what: Release, detail: Any, terms: Any, words: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    with tacit.Ledger(url) as ledger:
+        budget = ledger.open("data", epsilon=10.0, delta=1e-4, **terms).at(1e-5)
+        held = budget.reserve(replace(what, **terms), steps=40, detail=detail)
+        held.lease(40)
+        charge = Charge(ledger=ledger.identity, location=url, budget="data",
+                        reservation=held.number, head=str(ledger.head))  # fmt: skip
+    with pytest.raises(CheckpointError, match=words):
+        read(make({}, {"charge": charge, "ledger": "entry"}))
+
+
+def test_a_charge_of_less_than_its_event_costs_is_found(tmp_path: Path, whole: Any) -> None:
+    _, statement, _ = whole
+    with tacit.Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("data", epsilon=10.0, delta=1e-4).at(1e-5)
+        held = budget.reserve(BIG, steps=40)
+        held.lease(40)
+        assert run_evidence._shortfall(statement, budget.state, held.state) is None
+        forged = replace(held.state, charge=replace(held.state.charge, epsilon=0.1))
+        found = run_evidence._shortfall(statement, budget.state, forged)
+    assert found == f"reservation {held.number} charges less than its event costs"
+
+
+def test_a_reservation_that_was_given_up_bears_nothing_out(
+    make: Callable[..., Path], tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/budget.db"
+    with tacit.Ledger(url) as ledger:
+        held = ledger.open("data", epsilon=10.0, delta=1e-4).at(1e-5).reserve(BIG, steps=40)
+        held.end()
+        charge = Charge(ledger=ledger.identity, location=url, budget="data",
+                        reservation=held.number, head=str(ledger.head))  # fmt: skip
+    of_no_plan = {"plan": None, "steps_planned": None, "steps_taken": None}
+    with pytest.raises(CheckpointError, match="ended before its first step, and is not charged"):
+        read(make({"plan": None}, {"charge": charge, "ledger": "entry", **of_no_plan}))
 
 
 def test_a_ledger_that_is_not_there_is_claimed(

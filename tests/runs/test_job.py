@@ -252,6 +252,17 @@ def test_a_run_without_a_folder_keeps_nothing() -> None:
     assert from_dict(carry_out(train).statement.event) == Composed(Gaussian(3.0))
 
 
+def test_a_run_without_a_plan_refuses_a_budget_of_another_unit(tmp_path: Path) -> None:
+    def train(job: Job) -> Any:
+        job.release("mean", small.mean_of([]), what="x")
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("users", 9.0, 1e-4, unit="user")
+        with pytest.raises(InvalidArgument, match="budget must be one for the run's unit"):
+            carry_out(train, budget=budget)
+        assert budget.spent().epsilon == 0
+
+
 def test_a_declared_budget_is_told_everything_before_the_first_release(tmp_path: Path) -> None:
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("small", 2.0, 1e-5, composition="declared")

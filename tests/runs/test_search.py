@@ -87,6 +87,21 @@ def test_a_recipe_without_a_plan_can_be_searched(tmp_path: Path) -> None:
         search(tmp_path / "other", recipe, score="training", score_epsilon=0.5)
 
 
+def test_a_search_is_charged_to_a_budget_for_whom_the_recipe_protects(tmp_path: Path) -> None:
+    task = Task(
+        settings=small.Settings(), data=small.split(), epsilon=3.0, delta=1e-5,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    asked = Search(candidates={"lr": (0.5, 0.4)}, runs=2.0)
+    with tacit.Ledger(tmp_path / "budget.db") as ledger:
+        budget = ledger.open("users", epsilon=9.0, delta=1e-4, unit="user")
+        for number, one in enumerate((small.recipe(), small.unplanned(lambda _: None))):
+            searching = Searching(one, task, asked, Interruption())
+            with pytest.raises(InvalidArgument, match="budget must be one for the run's unit"):
+                searching.run(budget, "label", tmp_path / str(number))
+        assert budget.spent().epsilon == 0
+
+
 def test_a_search_comes_back_from_its_plain_form() -> None:
     one = Search(candidates={"lr": (0.5,), "lot": (3, 4)}, runs=2.0)
     assert search_from(one.as_dict(), small.Settings()) == one
@@ -213,5 +228,5 @@ def test_ones_own_search_refuses_in_one_line(changes: dict[str, Any], words: str
 def test_ones_own_search_refuses_a_budget_for_another_unit(tmp_path: Path) -> None:
     ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
     budget = ledger.open("users", epsilon=4, delta=1e-3, unit="user")
-    with pytest.raises(InvalidArgument, match="budget must be one for the plan's unit 'example'"):
+    with pytest.raises(InvalidArgument, match="budget must be one for the run's unit 'example'"):
         tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, budget=budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import shutil
 import subprocess
 import sys
 import types
@@ -25,8 +26,14 @@ from tacit.accounting import (
     epsilon,
     from_json,
 )
-from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument, TamperedLedger
-from tacit.ledger import Ledger
+from tacit.errors import (
+    BudgetExceeded,
+    CheckpointError,
+    InvalidArgument,
+    LedgerError,
+    TamperedLedger,
+)
+from tacit.ledger import Ledger, Reservation
 from tacit.selection import (
     Allowance,
     PrivateScore,
@@ -234,7 +241,7 @@ def test_a_search_that_crashed_goes_on(tmp_path: Path) -> None:
     winner, spent, entries = third.split()
     assert int(winner) == max(drawn[0]["choices"])
     assert float(spent) <= 2.0
-    assert int(entries) == 2  # the opening and one charge
+    assert int(entries) == 4  # the opening, one charge, and its two grants: of runs and winner
     assert run(-1) == (0, third)
     assert not (tmp_path / f"begun-{planned + 2}").exists()
 
@@ -257,7 +264,7 @@ def test_a_search_that_crashed_before_it_noted_its_charge_is_charged_once(
             search(budget=budget, folder=tmp_path / "journal")
         entries = len(ledger.history("patients"))
         found = search(budget=budget, folder=tmp_path / "journal")
-        assert len(ledger.history("patients")) == entries
+        assert len(ledger.history("patients")) == entries + 1  # the winner's grant
         assert budget.spent().epsilon <= found.epsilon * (1.0 + 1e-9)
 
 
@@ -276,6 +283,50 @@ def test_a_search_does_not_go_on_where_it_was_not_charged(tmp_path: Path) -> Non
         with pytest.raises(TamperedLedger, match="does not hold the charge of this search"):
             search(budget=other, folder=tmp_path / "journal")
         search(budget=charged, folder=tmp_path / "journal")
+
+
+def test_of_two_copies_of_a_journal_one_has_a_winner(tmp_path: Path) -> None:
+    first, copy = tmp_path / "journal", tmp_path / "copy"
+
+    def breaks(*_: Any) -> Any:
+        raise OSError("broken")
+
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("patients", epsilon=2.5, delta=1e-5)
+        with pytest.raises(OSError, match="broken"):
+            search(breaks, budget=budget, folder=first)
+        shutil.copytree(first, copy)
+        found = search(budget=budget, folder=first)
+        for _ in range(2):  # the second time it has a winner, which was never granted
+            with pytest.raises(
+                LedgerError, match="grants no winner any more: a copy of the journal"
+            ):
+                search(budget=budget, folder=copy)
+        with pytest.raises(InvalidArgument, match="budget must be the one"):
+            search(folder=copy)
+        assert search(budget=budget, folder=first).candidate == found.candidate
+        shutil.copytree(first, tmp_path / "later")
+        assert search(budget=budget, folder=tmp_path / "later").candidate == found.candidate
+
+
+def test_a_winner_that_was_kept_before_a_crash_is_granted_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, asked = Reservation.lease, iter(range(1, 99))
+
+    def unreachable(self: Reservation, *given: Any, **named: Any) -> int:
+        if next(asked) == 2:  # the first is of the runs, the second of the winner
+            raise LedgerError("cannot be reached")
+        return lease(self, *given, **named)
+
+    monkeypatch.setattr(Reservation, "lease", unreachable)
+    with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
+        budget = ledger.open("patients", epsilon=2.5, delta=1e-5)
+        with pytest.raises(LedgerError, match="cannot be reached"):
+            search(budget=budget, folder=tmp_path / "journal")
+        trained: list[Any] = []
+        search(lambda one, _: trained.append(one), budget=budget, folder=tmp_path / "journal")
+        assert not trained
 
 
 def test_a_journal_is_for_one_search(tmp_path: Path) -> None:

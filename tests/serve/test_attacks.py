@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import threading
+from dataclasses import replace
 from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -73,6 +74,14 @@ def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(shared: Site) -> 
     given = shared.stranger().get(f"/enter?token={token}").header("set-cookie") or ""
     assert "HttpOnly" in given
     assert "SameSite=lax" in given
+    assert "Secure" not in given  # 127.0.0.1 speaks no TLS
+
+
+def test_behind_a_proxy_that_speaks_tls_the_cookie_goes_by_it(site: Site) -> None:
+    console = replace(site.console, origins=site.console.origins | {"https://desk.example"})
+    token = console.access.link(PEOPLE["viewer"])
+    found = call(console.app([]), "GET", f"/enter?token={token}", {"host": "desk.example"})
+    assert "Secure" in (found.header("set-cookie") or "")
 
 
 @pytest.mark.parametrize(
@@ -490,6 +499,31 @@ def test_a_request_that_claims_less_than_its_event_is_found_out(site: Site) -> N
     page = officer.get(f"/requests/{honest.number}").text
     assert "ε = 3 at δ = 1e-5" in page
     assert "is not the plan" not in page
+
+
+def test_a_request_is_not_shown_at_a_larger_delta_than_the_budgets(site: Site) -> None:
+    from tacit.accounting import Gaussian, Repeated  # noqa: PLC0415
+    from tacit.ledger import Release, ask  # noqa: PLC0415
+
+    asked = ask(
+        site.ledger, "small", Release(Repeated(Gaussian(3.0), 10)), steps=10,
+        by=PEOPLE["engineer"], reason="a small one", asked={"delta": 0.9},
+    )  # fmt: skip
+    page = site.browser("officer").get(f"/requests/{asked.number}").text
+    assert re.search(r"ε = [34]\.\d+ at δ = 1e-4", page)
+    assert "δ = 0.9" not in page
+
+
+def test_a_void_run_is_shown_without_a_guarantee(site: Site, kept: Callable[..., Path]) -> None:
+    place = kept()
+    plain = json.loads((place / "statement.json").read_text())
+    (place / "statement.json").write_text(json.dumps(plain | {"void": True}))
+    browser = site.browser("viewer")
+    assert ">void<" in browser.get("/runs").text
+    page = browser.get("/runs/run").text
+    assert "This run has no guarantee" in page
+    assert "What no attack can exceed" not in page
+    assert "a fixed seed voids the guarantee" in browser.get("/runs/run/report").text
 
 
 def test_a_folder_of_countless_files_is_not_read(

@@ -195,6 +195,26 @@ def test_an_approval_is_revoked_and_a_request_withdrawn(site: Site) -> None:
     assert officer.post(f"{page}/approve", {"reason": "ok"}).status == 400
 
 
+def test_what_was_declared_with_a_plan_that_has_begun_does_not_go_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-01")
+    site.ledger.open("fixed", 8.0, 1e-4, composition="declared")
+    officer = site.browser("officer")
+    one, other = (site.asked(budget="fixed", epsilon=epsilon) for epsilon in ("2", "3"))
+    for asked in (one, other):
+        assert officer.post(f"/requests/{asked.number}/approve", {"reason": "ok"}).status == 303
+    assert "What it reserved goes back" in officer.get(f"/requests/{other.number}").text
+    draw(site.ledger, one.number, run="first").lease(1)
+    before = rules.spent(site.ledger.refresh().budgets["fixed"])
+    kept = "stays charged with the plans that were declared with it"
+    assert f"What it reserved {kept}" in officer.get(f"/requests/{other.number}").text
+    monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2027-02-01")
+    _lapse(site.console)
+    assert f"What it had reserved {kept}" in officer.get(f"/requests/{other.number}").text
+    assert rules.spent(site.ledger.refresh().budgets["fixed"]) == before
+
+
 def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:
     place = kept(finished=False, test_accuracy=None)
     (place / "statement.json").unlink()

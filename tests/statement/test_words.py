@@ -40,6 +40,14 @@ def claim(event: Event, **changes: Any) -> Statement:
     return Statement(**(told | changes))
 
 
+def test_a_void_statement_promises_nothing():
+    text = claim(Gaussian(4.0), void=True).describe()
+    assert text.startswith("This release has no guarantee: a fixed seed was used")
+    assert "Claimed: nothing is promised at δ = 1e-5" in text
+    for words in ("is (ε, δ)-differentially private", "Certified", "GDP", "No attack", "Proved"):
+        assert words not in text
+
+
 def test_every_part_is_told():
     whole = extended(
         claim(Gaussian(4.0), threat_model="everyone", randomness="dice", ledger="entry 3"),

@@ -16,7 +16,7 @@ import tacit
 from tacit.accounting import Gaussian, RandomAllocation
 from tacit.accounting.serialization import from_dict
 from tacit.auditing.replay.checks.sampling import allocation_p_values
-from tacit.errors import CheckpointError, InvalidArgument
+from tacit.errors import CheckpointError, InvalidArgument, LedgerError
 from tacit.randomness import UnsafeSeededStream, assigned
 from tacit.statement.proof import planned_event
 from tacit.training import Allocation, Poisson
@@ -278,6 +278,24 @@ def test_an_epoch_of_which_steps_were_lost_is_left_and_paid_for(tmp_path: Path) 
         lots = after[start : start + LOTS]
         assert sorted(one for lot in lots for one in lot) == list(range(UNITS))
     assert from_dict(dp.statement(1e-5).event) == plan.event
+
+
+def test_of_two_copies_of_a_run_one_goes_on_with_the_lots_of_an_epoch(tmp_path: Path) -> None:
+    plan, path = plan_of(epochs=3), tmp_path / "run.safetensors"
+    budget = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db").open("x", epsilon=50, delta=1e-5)
+    run(plan, stop=2, save=path, budget=budget)
+    data = TensorDataset(torch.arange(float(UNITS))[:, None], torch.zeros(UNITS, dtype=torch.long))
+    model = nn.Linear(1, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    copy = tacit.private(model, optimizer, plan, data, budget, resume=path)
+    with pytest.raises(LedgerError, match="another process went on with it"), copy:
+        _, seen = run(plan, resume=path, budget=budget, stop=1)
+        assert len(seen) == 1
+        for lot in copy.lots():
+            for x, y in lot:
+                copy.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            copy.step()
+    assert (copy.steps_taken, copy.steps_lost) == (2, 1)
 
 
 def test_users_are_allocated_with_all_of_theirs() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.accounting import Gaussian, Repeated
 from tacit.errors import (
     BudgetExceeded,
     CheckpointError,
@@ -19,7 +20,9 @@ from tacit.errors import (
     ProtocolError,
     TamperedLedger,
 )
+from tacit.ledger import Release
 from tacit.training import checkpoint_file
+from tacit.training.charging import detail_of
 from tacit.training.sampling import LotSampler
 
 from .sessions import EXAMPLES, cross_entropy, data, network, plan, session, sgd, whole_lot
@@ -377,6 +380,38 @@ def test_reservation_of_another_plan_is_refused(budget: Budget) -> None:
         with pytest.raises(InvalidArgument, match="must hold a reservation of this plan"):
             charged(made, **changed).__enter__()
     assert only(budget).granted == 1
+
+
+def test_a_reservation_of_less_than_its_detail_says_is_refused(budget: Budget) -> None:
+    plan = noisy()
+    small = Release(Repeated(Gaussian(1000.0), STEPS), plan.adjacency, plan.unit)
+    whole = Release(plan.event, plan.adjacency, plan.unit)
+    for what, steps in ((small, STEPS), (whole, STEPS - 1)):
+        made = budget.reserve(what, steps=steps, detail=detail_of(plan, STEPS))
+        with pytest.raises(InvalidArgument, match="must hold a reservation of this plan"):
+            charged(made).__enter__()
+        assert made.granted == 0
+
+
+def test_a_reservation_may_differ_in_the_last_digits_of_another_machine(budget: Budget) -> None:
+    plan = noisy()
+    near = noisy(noise_multiplier=2.0 * (1.0 + 2.0**-50))
+    assert near.event != plan.event
+    what = Release(near.event, plan.adjacency, plan.unit)
+    made = budget.reserve(what, steps=STEPS, detail=detail_of(plan, STEPS))
+    with charged(made) as dp:
+        assert train(dp, 1) == 1
+
+
+def test_what_a_run_took_of_a_reservation_nobody_else_gives_back(budget: Budget) -> None:
+    plan = noisy()
+    what = Release(plan.event, plan.adjacency, plan.unit)
+    made = budget.reserve(what, steps=STEPS, detail=detail_of(plan, STEPS))
+    with charged(made, lease=1) as dp:
+        train(dp, 4)
+    with pytest.raises(InvalidArgument, match="at most the 0 that this object leased"):
+        made.give_back(4)
+    assert only(budget).granted == 4
 
 
 def test_older_copy_of_the_ledger_is_found_by_the_checkpoint(sqlite: Place, tmp_path: Path) -> None:

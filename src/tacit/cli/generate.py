@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tacit._numbers import compact
+from tacit._numbers import at_most
 from tacit.cli.options import Refusal
 from tacit.cli.run_options import DEVICE, SEED, check_device
 from tacit.cli.streams import complain, say
@@ -49,6 +49,7 @@ def generate(
     """
     from tacit import _files
     from tacit.recipes import generation
+    from tacit.statement.words import VOID
 
     if out is not None and out.exists():
         raise Refusal(f"--out {out} is there already; name a new file")
@@ -71,7 +72,10 @@ def generate(
             say("---")
         claim = found.statement
         made = "the released model and a public prompt" if prompt else "the released model alone"
-        complain(
-            f"made from {made}: (ε, δ) = ({claim.epsilon:.4g}, "
-            f"{compact(claim.delta)}) for one {claim.unit}, as its statement says"
+        promised = (
+            f"no guarantee, for {VOID}"
+            if claim.void
+            else f"(ε, δ) = ({at_most(claim.epsilon, 4)}, {at_most(claim.delta)}) for one "
+            f"{claim.unit}, as its statement says"
         )
+        complain(f"made from {made}: {promised}")

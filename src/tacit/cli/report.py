@@ -65,7 +65,7 @@ def report(
         raise Refusal("--name is for --sign; give both or none")
     key = None if signed_by is None else _read("--signed-by", signed_by)
     if sign is not None:
-        _sign(folder, sign, name or "")
+        _sign(folder, sign, name or "", _url(ledger))
     from tacit.training.progress import waiting
 
     with waiting(sys.stderr.isatty(), "proving the statement again and drawing"):
@@ -118,8 +118,11 @@ def _within(seconds: int, folder: str) -> Iterator[None]:
 # ---- signing
 
 
-def _sign(folder: str, file: str, name: str) -> None:
-    """Signs the statement of a run that was read and checked before, in its place."""
+def _sign(folder: str, file: str, name: str, ledger: str | None) -> None:
+    """Signs the statement of a run that was read and checked before, in its place.
+
+    What the ledger that was named contradicts is not signed.
+    """
     from tacit._files import put
     from tacit.runs.folder import STATEMENT
     from tacit.statement.signature import private_key
@@ -127,7 +130,7 @@ def _sign(folder: str, file: str, name: str) -> None:
     pem = _read("--sign", file)
     try:
         key = private_key(pem, _password(pem, file))
-        signed = _checked(folder, None, None).statement.signed(key, by=name)
+        signed = _checked(folder, ledger, None).statement.signed(key, by=name)
     except InvalidArgument as error:
         raise Refusal(f"--sign {file} cannot sign: {error}") from None
     try:

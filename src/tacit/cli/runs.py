@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tacit._numbers import compact
+from tacit._numbers import at_most
 from tacit.cli.options import Refusal
 from tacit.cli.streams import complain, say
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tacit.ledger import Budget
 
 STOPPED: Final = 130
-_PASSWORD: Final = re.compile(r"(://[^:/@]*):[^/]*@")
-_QUERY: Final = re.compile(r"(://[^?\s]*\?)\S*")
 
 
 def command_line() -> tuple[str, ...]:
@@ -35,7 +32,14 @@ def without_password(address: str) -> str:
     >>> without_password("postgresql://me:secret@host/db?password=secret")
     'postgresql://me:***@host/db?***'
     """
-    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1:***@", address))
+    scheme, mark, rest = address.partition("://")
+    before, question, _ = rest.partition("?")
+    if "@" in rest and "@" not in before:  # the question mark may be one of the password's
+        return f"{scheme}{mark}***"
+    who, at, place = before.rpartition("@")
+    user, colon, _ = who.partition(":")
+    shown = f"{user}:***@" if colon else f"{who}{at}"
+    return f"{scheme}{mark}{shown}{place}{'?***' if mark and question else question}"
 
 
 def opening(
@@ -59,8 +63,8 @@ def opening(
             budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
             beside = _beside(known)
         complain(
-            f"{done} the budget {name!r} (ε = {budget.epsilon:g}, δ = {compact(budget.delta)}, "
-            f"{budget.composition}) in {held.location}{beside}"
+            f"{done} the budget {name!r} (ε = {at_most(budget.epsilon)}, "
+            f"δ = {at_most(budget.delta)}, {budget.composition}) in {held.location}{beside}"
         )
         return budget
 

@@ -352,14 +352,14 @@ class Budget:
         open_ = [one for one in books.of(self.name) if one.left and one.taken]
         if not open_:
             return ""
-        last = open_[-1]
+        last, state = open_[-1], books.budgets[self.name]
         more = f" (and {len(open_) - 1} more)" if len(open_) > 1 else ""
         call = f"ledger.budget({self.name!r}).reservation({last.number})"
         place = shlex.quote(self._ledger.location)
         return (
             f". Unfinished{more}: {_described(last)}; go on with it by budget={call}, or end it by "
             f"{call}.end() or: tacit ledger close {shlex.quote(self.name)} {last.number} "
-            f"--ledger {place} ({_freed(last)})"
+            f"--ledger {place} ({_freed(last, state)})"
         )
 
     def __repr__(self) -> str:
@@ -416,8 +416,8 @@ def check_name(name: str) -> str:
 _SCRIPTS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 # Letters and digits that look like a Latin one, lower case (after Unicode's confusables.txt).
 _LOOKS = str.maketrans(
-    "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզ",
-    "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgq",
+    "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզɑƅᴄɡıɩɪȷᴏꜱᴜʋᴠɯᴡʏᴢ",
+    "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgqabcgiiijosuvvwwyz",
 )
 
 
@@ -564,9 +564,11 @@ def _described(known: ReservationState) -> str:
     )
 
 
-def _freed(known: ReservationState) -> str:
+def _freed(known: ReservationState, state: BudgetState) -> str:
     if known.granted or known.used:
         return "it stays charged, since steps were granted"
+    if state.composition == "declared" and state.begun:
+        return "it stays charged, since the budget's plans were declared together"
     return f"no step was granted, so this frees epsilon={known.charge.epsilon:.6g}"
 
 

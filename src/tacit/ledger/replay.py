@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 COMPOSITIONS = ("basic", "renyi", "declared")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\d:\d\d(\.\d{6})?\+00:00)?", re.ASCII)
 _ZERO = Fraction(0)
+_LAST_DIGITS = 1e-9  # relative: as verification allows
 _UNREADABLE = (
     ValueError,
     LookupError,
@@ -114,7 +115,8 @@ class ReservationState:
     ``granted`` of its ``steps`` may have been released. One that was ``declared`` only is ``taken``
     by the first ``reserve`` of the same event. ``leases`` are the steps that each holder was
     granted and has not given back; a holder gives back once. ``used`` is set by the first grant for
-    good: what was given back can be leased again, but stays charged.
+    good: what was given back can be leased again, but stays charged. So does what is ``bound``: it
+    ended after a plan that was declared with it had released something.
     """
 
     number: int
@@ -132,6 +134,7 @@ class ReservationState:
     leases: dict[str, int] = field(default_factory=dict, hash=False)
     used: bool = False
     request: int | None = None
+    bound: bool = False
 
     @property
     def left(self) -> int:
@@ -139,9 +142,14 @@ class ReservationState:
         return 0 if self.ended else self.steps - self.granted
 
     @property
-    def void(self) -> bool:
-        """Whether it ended without a single step: nothing was released, so nothing is charged."""
+    def untouched(self) -> bool:
+        """Whether it ended without a single step."""
         return self.ended and self.granted == 0 and not self.used
+
+    @property
+    def void(self) -> bool:
+        """Whether it ended without a single step, and so is charged nothing."""
+        return self.untouched and not self.bound
 
 
 @final
@@ -415,11 +423,12 @@ def holder_of(proof: str) -> str:
 def _take_end(books: Books, entry: Entry, data: dict[str, Any]) -> None:
     check_fields(data, "reservation")
     known = _reservation(books, entry, data)
-    ended = replace(known, ended=True, taken=True)
-    books.reservations[known.number] = ended
     state = books.budgets[entry.budget]
-    if not ended.void or (state.composition == "declared" and state.begun):
-        # Declared plans were fixed together: once one has released something, all stay charged.
+    # Declared plans were fixed together: once one has released something, all stay charged.
+    bound = state.composition == "declared" and state.begun
+    ended = replace(known, ended=True, taken=True, bound=bound)
+    books.reservations[known.number] = ended
+    if not ended.void:
         return
     books.budgets[entry.budget] = replace(
         state,
@@ -504,6 +513,23 @@ def charge_as_plain(charge: ReservationCost) -> dict[str, Any]:
 def same_event(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether both are the same event, to the last bit of every number."""
     return canonical(one) == canonical(other)
+
+
+def alike(one: object, other: object) -> bool:
+    """Whether both are the same event but for last digits, which another machine finds otherwise.
+
+    >>> alike({"kind": "Gaussian", "sigma": 4.0}, {"kind": "Gaussian", "sigma": 4.000000000000001})
+    True
+    """
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(alike(one[at], other[at]) for at in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(alike, one, other))
+        case float(), float():
+            return math.isclose(one, other, rel_tol=_LAST_DIGITS)
+        case _:
+            return type(one) is type(other) and one == other
 
 
 def _finite(epsilon: float) -> Fraction:

@@ -251,7 +251,7 @@ def take_withdraw(books: Books, entry: Entry, data: dict[str, Any]) -> None:
 
 def _close(books: Books, known: RequestState, closing: Closing) -> None:
     """The request ends; its reservation, if it has one, did so before, without a step."""
-    if known.reservation is not None and not books.reservations[known.reservation].void:
+    if known.reservation is not None and not books.reservations[known.reservation].untouched:
         raise ValueError(f"reservation {known.reservation} has not ended, or was used")
     books.requests[known.number] = replace(known, closing=closing)
 

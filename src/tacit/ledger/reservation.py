@@ -29,9 +29,10 @@ class Reservation:
         a lease holds the secret with which it is given back, and it does so once.
     """
 
-    def __init__(self, ledger: Ledger, number: int) -> None:
+    def __init__(self, ledger: Ledger, number: int, proof: str | None = None) -> None:
+        """``proof`` is the secret of who leased before a crash, if it was kept."""
         self._ledger = ledger
-        self._proof = secrets.token_hex(16)
+        self._proof = proof or secrets.token_hex(16)
         self.number = number
 
     @property
@@ -69,6 +70,11 @@ class Reservation:
         """How many can still be granted; none after ``end``."""
         return self.state.left
 
+    @property
+    def leased(self) -> int:
+        """How many of them this object's secret was granted and has not given back."""
+        return self.state.leases.get(holder_of(self._proof), 0)
+
     def lease(self, steps: int, after: int | None = None) -> int:
         """Grants up to ``steps`` more steps, and returns how many; 0 when none is left.
 
@@ -97,16 +103,20 @@ class Reservation:
         entries = self._ledger.append(decide)
         return int(entries[0].data["steps"]) if entries else 0
 
-    def give_back(self, steps: int) -> None:
+    def give_back(self, steps: int, after: int | None = None) -> None:
         """Takes back ``steps`` steps that this object leased and did not use, at a clean exit.
 
         They can be leased again; the whole stays charged. After a crash nobody can tell what was
-        used, and nothing can be given back.
+        used, and nothing can be given back. With ``after`` nothing is, unless exactly that many are
+        granted: the steps of whoever came later would be counted again.
         """
         back = whole("steps", steps, at_least=0)
+        before = None if after is None else whole("after", after, at_least=0)
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]
+            if before is not None and known.granted != before:
+                return []
             held = 0 if known.ended else known.leases.get(holder_of(self._proof), 0)
             if back > held:
                 raise InvalidArgument(
@@ -119,7 +129,10 @@ class Reservation:
             self._proof = secrets.token_hex(16)  # the old one is public now
 
     def end(self) -> None:
-        """Grants nothing more. One that ends without a step granted is no longer charged."""
+        """Grants nothing more. One that ends without a step granted is no longer charged.
+
+        Plans that were declared together all stay charged once one of them has released something.
+        """
 
         def decide(books: Books) -> list[Draft]:
             known = books.reservations[self.number]

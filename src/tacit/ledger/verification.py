@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, final
 from tacit._validation import printable
 from tacit.errors import DamagedLedger, InvalidArgument, LedgerError, TacitError
 from tacit.ledger import composition as rules
+from tacit.ledger import entries as entries_of
 from tacit.ledger.anchor import Anchored, AnchorFile, anchor_to_read, read_key
 from tacit.ledger.entries import Head, break_between, hash_of, is_sealed_by
 from tacit.ledger.replay import Books
@@ -190,6 +191,11 @@ def _meaning(
         yield "entry 1 does not begin a ledger"
     elif anchored is not None and anchored.ledger_id not in ("", books.ledger_id):
         yield f"{anchor.path} is the anchor of another ledger"
+    if books.day > entries_of.today():
+        notes.append(
+            f"the newest entry is dated {books.day}, which is to come: a clock was wrong, and "
+            "approvals count their days from there"
+        )
     if key is None and books.sealed:
         notes.append("the seals of the entries were not checked: no key was given")
     if key is not None and not books.sealed:
@@ -224,7 +230,7 @@ def doubt(entry: Entry, state: BudgetState, known: ReservationState | None) -> s
     if entry.kind not in CHARGING:
         return None
     try:
-        if known is not None and _undercharged(known, state):
+        if known is not None and undercharged(known, state):
             return f"entry {entry.number} charges less than its event costs"
         if not rules.within_limits(state):
             return f"entry {entry.number} takes the budget {entry.budget!r} over its limits"
@@ -240,7 +246,8 @@ def _short(error: Exception) -> str:
     return printable(text if len(text) <= 300 else f"{text[:300]}…")
 
 
-def _undercharged(known: ReservationState, state: BudgetState) -> bool:
+def undercharged(known: ReservationState, state: BudgetState) -> bool:
+    """Whether a reservation of the budget ``state`` is charged less than its event costs."""
     from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     event = from_dict(known.event)

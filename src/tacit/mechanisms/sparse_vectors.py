@@ -13,6 +13,7 @@ from tacit.errors import InvalidArgument, ProtocolError
 from tacit.mechanisms._records import finite
 from tacit.mechanisms.release import Amount, agreed, amount, apart, calibrated
 from tacit.randomness.discrete import GUARD, Expansion, interval_arithmetic
+from tacit.randomness.streams import this_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +87,7 @@ class SparseVector:
         )
         self.event = _event(frame, asked, terms.adjacency)
         self._grant = terms.charge(self.event, asked.delta)
+        self._home = this_process()
         self._lock = threading.Lock()
         self._noise = RealNoise(noise, self._grant.stream)
         self._asked = 0
@@ -121,6 +123,11 @@ class SparseVector:
         value = finite("query", query)
         if value.ndim != 0:
             raise InvalidArgument(f"query must be one number, got the shape {value.shape}")
+        if self._home != this_process():
+            raise ProtocolError(
+                "a SparseVector answers in the process that made it: a forked one would answer "
+                "again, uncharged; ask the parent, or make a new one"
+            )
         with self._lock:
             if self.done:
                 raise ProtocolError(

@@ -153,7 +153,10 @@ def _charge(summary: RunSummary) -> str:
     statement = summary.statement
     if statement.charge is None:
         return "It is charged to no ledger."
-    return f"It is charged to the budget {statement.charge.budget!r} of a ledger of tacit."
+    findings = summary.files.evidence.findings
+    checked = any((one.subject, one.standing) == ("ledger", "checked") for one in findings)
+    how = "where it was looked up" if checked else "as it claims"
+    return f"It is charged to the budget {statement.charge.budget!r} of a ledger of tacit, {how}."
 
 
 def _tuning(summary: RunSummary) -> str:

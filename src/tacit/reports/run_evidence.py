@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tacit._validation import printable
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, LedgerError, TacitError
 from tacit.runs.folder import MODEL
 from tacit.runs.results import non_finite
 from tacit.statement import Assessed
+from tacit.statement.preprocessing import without_preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tacit.ledger import BudgetState, ReservationState
     from tacit.runs.record import RunRecord
     from tacit.statement import Charge, Statement
 
@@ -145,11 +148,21 @@ def _ledger(statement: Statement, address: str | None) -> Assessed:
         unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
         return Assessed("ledger", "claimed", said, unread)
     if reason is None:
-        how = "the ledger holds this entry, and charges no less"
-        return Assessed("ledger", "checked", said, how)
+        return _looked_up(statement, charge, said)
     if address is None and reason == _ANOTHER:
         return Assessed("ledger", "claimed", said, reason)
     raise CheckpointError(f"the statement is not of the ledger {printable(url)}: {reason}")
+
+
+def _looked_up(statement: Statement, charge: Charge, said: str) -> Assessed:
+    """What was compared with a ledger that does not contradict the statement."""
+    if charge.reservation is None:
+        how = "the ledger holds this entry; no reservation is named whose charge could be compared"
+        return Assessed("ledger", "claimed", said, how)
+    how = "the ledger holds this entry, and charges no less"
+    if any(one.charged for one in statement.preprocessing):
+        how += " for the training; the charge of preprocessing was not looked up"
+    return Assessed("ledger", "checked", said, how)
 
 
 _ANOTHER: Final = "the ledger there is another one"
@@ -173,18 +186,39 @@ def _difference(statement: Statement, charge: Charge, url: str) -> str | None:
             return _ANOTHER
         if not ledger.contains(charge.head):
             return f"it does not hold entry {charge.head}, which the statement names"
-        held = [one for one in ledger.books.of(charge.budget) if one.number == charge.reservation]
+        budget = ledger.books.budgets.get(charge.budget)
+        held = ledger.books.reservations.get(charge.reservation or 0)
+    if budget is None:
+        return f"it has no budget {charge.budget!r}"
+    for name in ("adjacency", "unit"):
+        own, claimed = getattr(budget, name), getattr(statement, name)
+        if own != claimed:
+            return f"{name} of its budget {budget.name!r} is {own!r}, not {claimed!r}"
     if charge.reservation is None:
         return None
-    if not held:
-        return f"its budget {charge.budget!r} has no reservation {charge.reservation}"
+    if held is None or held.budget != budget.name:
+        return f"its budget {budget.name!r} has no reservation {charge.reservation}"
+    return _shortfall(statement, budget, held)
+
+
+def _shortfall(statement: Statement, budget: BudgetState, held: ReservationState) -> str | None:
+    """Why a reservation is not that of the statement; its detail is only what somebody wrote."""
+    from tacit.ledger.replay import alike  # noqa: PLC0415 - as above
+    from tacit.ledger.verification import undercharged  # noqa: PLC0415 - as above
+
+    said = f"reservation {held.number}"
     spent = (statement.steps_taken or 0) + statement.steps_lost
-    if statement.steps_taken is not None and held[0].granted < spent:
-        return f"reservation {charge.reservation} was granted {held[0].granted} steps, not {spent}"
-    plan = (held[0].detail or {}).get("plan")
+    if held.void:
+        return f"{said} was ended before its first step, and is not charged"
+    if held.granted < spent:
+        return f"{said} was granted {held.granted} steps, not {spent}"
+    plan = (held.detail or {}).get("plan")
     if plan is not None and statement.plan is not None and plan != statement.plan:
-        return f"reservation {charge.reservation} is of another plan"
-    return None
+        return f"{said} is of another plan"
+    training = without_preprocessing(statement.event, statement.preprocessing)
+    if not alike(*(as_dict(from_dict(one)) for one in (held.event, training))):
+        return f"{said} is of another event"
+    return f"{said} charges less than its event costs" if undercharged(held, budget) else None
 
 
 # ---- the signature

@@ -131,6 +131,8 @@ def _warnings(summary: RunSummary) -> Iterator[str]:
 
 
 def _cards(summary: RunSummary) -> tuple[Card, ...]:
+    if summary.void:
+        return (*_accuracy_card(summary), Card("ε", "none", "a fixed seed voids the guarantee"))
     false, true = summary.figures.attack[0]
     return (
         *_accuracy_card(summary),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.runs import claims
-from tacit.runs.account import RunAccount
+from tacit.runs.account import RunAccount, check_unit
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.kept import History, Kept, check_name, shared_release
 from tacit.runs.results import Trained
@@ -153,7 +153,10 @@ class Job:
     @property
     def budget(self) -> Budget | None:
         """The budget that the run is charged to; for a recipe that makes no plan."""
-        return self._account.budget
+        budget = self._account.budget
+        if self._plan is None and budget is not None:
+            check_unit(budget, "example")
+        return budget
 
     @property
     def adjacency(self) -> Adjacency:

@@ -26,6 +26,7 @@ from tacit.accounting import DiscreteLaplace
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
+from tacit.runs.account import check_unit
 from tacit.runs.folder import SEARCH
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, RunTerms, nowhere
@@ -213,10 +214,8 @@ def search(
     """
     plan = _common_plan(prepare, candidates)
     failure = check_delta(delta, plan.examples, plan.unit)
-    if budget is not None and budget.unit != plan.unit:
-        raise InvalidArgument(
-            f"budget must be one for the plan's unit {plan.unit!r}, got one for {budget.unit!r}"
-        )
+    if budget is not None:
+        check_unit(budget, plan.unit)
 
     def train(candidate: dict[str, Any], allowance: Allowance) -> Trained:
         prepared = prepare(candidate)
@@ -364,7 +363,10 @@ class Searching:
 
     def run(self, budget: Budget | None, label: str, folder: Path) -> Winner:
         """Searches, or goes on with the one whose journal ``folder`` holds."""
-        return private_search(
+        unit = self._unit()
+        if budget is not None:
+            check_unit(budget, unit)
+        found = private_search(
             self._train,
             self._search.candidates,
             self._task.epsilon,
@@ -377,6 +379,19 @@ class Searching:
             folder=folder,
             models=TrainedModels(),
         )
+        return replace(found, unit=unit)
+
+    def _unit(self) -> str:
+        """Whom the recipe protects, whatever is chosen."""
+        outline = self._recipe.outline
+        found = (
+            {"example"}
+            if outline is None
+            else {outline(self._of(one)).plan.unit for one in self._asked()}
+        )
+        if len(found) > 1:
+            raise InvalidArgument("candidates must protect the same unit, got example and user")
+        return found.pop()
 
     def _score(self) -> PublicScore | PrivateScore:
         if self._search.score_epsilon is None:

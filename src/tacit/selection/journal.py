@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import math
+import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -54,7 +55,8 @@ class Best:
 class Progress:
     """Where a search stands: what was drawn, what was charged, which runs are done, the best.
 
-    ``name`` is what a ledger knows the search by; a journal of an older tacit has none.
+    ``name`` is what a ledger knows the search by, and ``proof`` the secret with which the ledger
+    grants its winner; a journal of an older tacit has none.
     """
 
     choices: tuple[int, ...] = ()
@@ -65,6 +67,7 @@ class Progress:
     winner: int | None = None
     finished: bool = False
     name: str | None = None
+    proof: str | None = None
 
     def record(self, run: int, score: float, model: Any, target: float) -> bool:
         """Notes that a run is done; returns whether it is the best so far."""
@@ -84,6 +87,7 @@ class Progress:
         """Keeps the winner and forgets how many runs there were."""
         self.winner = None if self.best is None else self.choices[self.best.run]
         self.choices, self.done, self.finished = (), set(), True
+        self.proof = secrets.token_hex(16)
 
 
 class SearchJournal:
@@ -141,6 +145,7 @@ class SearchJournal:
             "choices": list(progress.choices),
             "entry": progress.entry,
             "name": progress.name,
+            "proof": progress.proof,
             "done": sorted(progress.done),
             "score": None if best is None else best.score.hex(),
             "run": None if best is None or progress.finished else best.run,
@@ -187,8 +192,9 @@ class SearchJournal:
             done={_below(one, len(choices)) for one in _listed(plain["done"])},
             finished=plain["finished"],
             name=plain.get("name"),
+            proof=plain.get("proof"),
         )
-        if not isinstance(found.name, str | None):
+        if not (isinstance(found.name, str | None) and isinstance(found.proof, str | None)):
             raise ValueError("its name is none")
         if type(found.finished) is not bool or (found.finished and choices):
             raise ValueError("it has neither come to its end nor not")

@@ -12,7 +12,7 @@ from tacit._validation import positive
 from tacit._workers import check_workers
 from tacit.accounting.events import PoissonRuns, TruncatedNegativeBinomial, check_runs
 from tacit.accounting.serialization import as_dict
-from tacit.errors import InvalidArgument, TamperedLedger
+from tacit.errors import InvalidArgument, LedgerError, TamperedLedger
 from tacit.randomness import fresh_stream
 from tacit.selection.journal import Progress, SearchJournal
 from tacit.selection.scores import PrivateScore, PublicScore, check_score
@@ -88,6 +88,7 @@ def private_search(
         smaller of the privacy profile of private selection (Koskela, Redberg & Wang 2024) and its
         Rényi curve (Papernot & Steinke 2022). The number of runs and the candidates have their laws
         exactly, are drawn from a cryptographic stream, and are never drawn again for one journal.
+        With a budget one winner is let out for each charge, however often a journal is copied.
 
     Raises:
         BudgetExceeded: if the budget does not hold the search; nothing was run then.
@@ -133,6 +134,7 @@ def private_search(
             _charge(kept, progress, terms, budget, label)
             work = SearchWork(trainer, scoring, terms.allowance, offered)
             _run(kept, progress, work, workers, enough)
+        _grant(progress, budget)
     return _found(progress, offered, terms, scoring, budget)
 
 
@@ -218,7 +220,10 @@ def _charge(
     A search that crashed before it noted its charge finds it in the ledger, by its name.
     """
     if budget is None:
+        _check_uncharged(progress)
         return
+    from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
+
     detail = None if progress.name is None else {"search": progress.name}
     if progress.entry is not None:
         budget.reservation(progress.entry)  # refuses one that is not of this budget
@@ -235,8 +240,40 @@ def _charge(
     progress.entry = _entry(budget, detail)
     if progress.entry is None:
         chosen = budget.at(terms.delta) if budget.composition == "basic" else budget
-        progress.entry = chosen.charge(terms.event, label=label, detail=detail).number
+        what = Release(terms.event, budget.adjacency, budget.unit)
+        progress.entry = chosen.reserve(what, steps=2, label=label, detail=detail).number
+    # Charged for good, whatever comes of it; the other step is the winner's.
+    budget.reservation(progress.entry).lease(1, after=0)
     journal.write(progress)
+
+
+def _grant(progress: Progress, budget: Budget | None) -> None:
+    """Lets the winner out, once: copies of a journal do not each have one of their own.
+
+    The journal has the winner before the ledger does, so that a crash in between loses nothing.
+    """
+    if budget is None:
+        _check_uncharged(progress)
+        return
+    if progress.entry is None or progress.proof is None:
+        return  # an older tacit let it out
+    from tacit.ledger import Reservation  # noqa: PLC0415 - only those who keep a ledger
+
+    held = Reservation(budget.ledger, budget.reservation(progress.entry).number, progress.proof)
+    if not held.leased and not held.lease(1, after=1):
+        raise LedgerError(
+            f"entry {progress.entry} of {budget.name!r} grants no winner any more: a copy of the "
+            "journal has had it, the reservation was ended, or an older tacit began the search; "
+            "nothing was released. Start a new search, and remove this journal"
+        )
+
+
+def _check_uncharged(progress: Progress) -> None:
+    if progress.entry is not None:
+        raise InvalidArgument(
+            f"budget must be the one that this search is charged to, as entry {progress.entry}, "
+            "got None"
+        )
 
 
 def _entry(budget: Budget, detail: dict[str, str] | None) -> int | None:

@@ -61,10 +61,9 @@ class Console:
 
     ``here`` says that only this machine is answered: what an audit found is secret, and is shown to
     engineers and officers there and nowhere else. ``address`` is the ledger's as a command line
-    takes it, and ``secure`` whether browsers must send the cookie by TLS only. ``approval_days`` is
-    how long an approval lasts unless its officer says otherwise. ``unsound`` is what the last check
-    of the whole ledger found, and ``warm`` says whether runs were read once, which takes a while
-    the first time.
+    takes it. ``approval_days`` is how long an approval lasts unless its officer says otherwise.
+    ``unsound`` is what the last check of the whole ledger found, and ``warm`` says whether runs
+    were read once, which takes a while the first time.
     """
 
     access: Access
@@ -72,7 +71,6 @@ class Console:
     ledger: LedgerView | None = None
     shelf: RunShelf | None = None
     address: str = ""
-    secure: bool = False
     with_keys: bool = False
     here: bool = True
     approval_days: int = APPROVAL_DAYS
@@ -232,7 +230,7 @@ class Console:
         name = self.access.enter(request.query_params.get("token", "")[:200])
         if name is None:
             return self.say(403, "This link was used already, or is too old; ask for another one.")
-        return self._welcomed(name)
+        return self._welcomed(request, name)
 
     async def sign_in(self, request: Request) -> Response:
         """Asks for a key, or says which link to open."""
@@ -242,12 +240,14 @@ class Console:
         name = self.access.sign_in(form.get("key", "")[:200]) if self.with_keys else None
         if name is None:
             return self.page("sign_in.html", None, 403, wrong=True, here="")
-        return self._welcomed(name)
+        return self._welcomed(request, name)
 
-    def _welcomed(self, name: str) -> Response:
+    def _welcomed(self, request: Request, name: str) -> Response:
+        # Where this server is known by TLS alone, also by that of a proxy, the cookie goes by it.
+        plain = f"http://{request.headers['host'].lower()}" in self.origins
         answer = RedirectResponse("/plan", 303)
         answer.set_cookie(
-            self.cookie, name, httponly=True, samesite="lax", secure=self.secure, path="/"
+            self.cookie, name, httponly=True, samesite="lax", secure=not plain, path="/"
         )
         return answer
 

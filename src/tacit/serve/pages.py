@@ -266,6 +266,7 @@ class Pages:
         return self.console.page(
             "run.html", session, here="runs", name=name, record=record, progress=found,
             summary=summary, problem=problem, at_most=at_most, attack=runs.attack(summary),
+            spent=runs.spent,
             data=runs.series([(name, found["epochs"])]), hurry=session.may("engineer"),
             shown_metric=runs.shown_metric, secrets=secrets,
             audited=runs.audited(summary) if secrets else None,
@@ -471,12 +472,14 @@ def _plan_rows(found: RequestState, state: BudgetState) -> list[tuple[str, str]]
 
 
 def _cost(found: RequestState, state: BudgetState) -> str:
-    """The certified ε of a request's event, at the δ that it names or the budget's."""
+    """The certified ε of a request's event, at the δ that it names or the budget's if smaller."""
     from tacit.accounting import epsilon  # noqa: PLC0415 - SciPy comes with it
     from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     named = (found.asked or {}).get("delta")
-    delta = named if isinstance(named, float) and 0.0 < named < 1.0 else state.delta
+    delta = state.delta
+    if isinstance(named, float) and 0.0 < named < 1.0 and not 0.0 < delta < named:
+        delta = named
     try:
         spent = epsilon(from_dict(found.event), delta, adjacency=state.adjacency)
     except (TacitError, ValueError, TypeError, ArithmeticError):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tacit.reports.run_folder import RunFiles
     from tacit.reports.run_summary import RunSummary
     from tacit.runs.record import RunRecord
+    from tacit.statement import Statement
 
 DEEPEST: Final = 2  # folders below --runs that are looked into
 MOST: Final = 5000  # folders
@@ -305,9 +306,14 @@ def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
     taken = statement.steps_taken or planned
     shown = measured(history(place)) if record.test_accuracy is None else _percent(record)
     return RunRow(
-        name, "finished", title, at_most(statement.epsilon, 4), at_most(statement.delta),
+        name, "finished", title, spent(statement), at_most(statement.delta),
         shown, taken, planned,
     )  # fmt: skip
+
+
+def spent(statement: Statement) -> str:
+    """The ε of a finished run, rounded up; one whose statement does not hold has none."""
+    return "void" if statement.void else at_most(statement.epsilon, 4)
 
 
 def _line(error: BaseException) -> str:
@@ -319,7 +325,7 @@ def _line(error: BaseException) -> str:
 
 def attack(summary: RunSummary | None) -> Markup | None:
     """What no attack on a finished run exceeds, as the planner draws it."""
-    if summary is None or not summary.curve:
+    if summary is None or summary.void or not summary.curve:
         return None
     return planner.attack_picture(list(summary.curve))
 
@@ -406,7 +412,7 @@ def compared(columns: list[tuple[str, Any, Any, Any]]) -> list[tuple[str, list[s
             "recipe": record.recipe,
             "data": record.data["name"],
             "state": progress["state"],
-            "ε, at most": at_most(summary.statement.epsilon) if summary else "not yet",
+            "ε, at most": spent(summary.statement) if summary else "not yet",
             "δ": compact(record.delta),
             "held-out accuracy": _percent(record),
             **_last_metrics(progress["epochs"]),

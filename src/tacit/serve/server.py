@@ -130,8 +130,7 @@ def prepared(setting: Setting) -> Served:
     access = Access(setting.keys)
     console = Console(
         access, frozenset(origins), ledger, shelf, address=address,
-        secure=setting.certificate is not None, with_keys=bool(setting.keys),
-        approval_days=setting.approval_days, cookie=f"tacit-{port}",
+        with_keys=bool(setting.keys), approval_days=setting.approval_days, cookie=f"tacit-{port}",
         here=setting.host in LOOPBACK and not setting.names,
     )  # fmt: skip
     links: list[tuple[str, str]] = []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, final
 
 from tacit._numbers import compact, rounded_up
 from tacit.statement.proof import steps_covered
+from tacit.statement.words import VOID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,9 @@ def findings(statement: Statement) -> Iterator[Assessed]:
 
 def _proofs(statement: Statement) -> Iterator[Assessed]:
     at = f"at δ = {compact(statement.delta, 10)} under {statement.adjacency}"
+    if statement.void:
+        yield Assessed("ε", "claimed", f"nothing is promised {at}", f"it says itself: {VOID}")
+        return
     if math.isinf(statement.epsilon):
         yield Assessed("ε", "claimed", f"nothing is promised {at}", "it says that ε is infinite")
         return

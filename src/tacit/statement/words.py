@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tacit.statement.claim import Statement
     from tacit.statement.figures import Figures
 
+VOID: Final = "a fixed seed was used for sampling and noise, which voids it"
 NEIGHBOURS: Final = {
     "add-remove": "one {unit} is added or removed",
     "replace-one": "one {unit} is replaced by another",
@@ -31,7 +32,6 @@ def describe(statement: Statement) -> str:
 
 
 def _lines(statement: Statement) -> Iterator[str]:
-    figures = statement.figures()
     yield claim(statement)
     yield f"Neighbours: two data sets in which {neighbours(statement)}."
     if statement.threat_model is not None:
@@ -45,12 +45,8 @@ def _lines(statement: Statement) -> Iterator[str]:
     if statement.steps_planned is not None:
         reason = f" {statement.stopped_early}" if statement.stopped_early else ""
         yield f"{statement.steps_taken} of {statement.steps_planned} steps were taken.{reason}"
-    yield bracket(statement, figures)
-    yield f"{curve(figures)} {gaussian(figures)}"
-    yield from (f"{one}." for one in attack(statement, figures))
-    yield utility(statement)
-    if statement.data_dependent is not None:
-        yield statement.data_dependent.describe()
+    if not statement.void:
+        yield from _figures(statement)
     yield from preprocessing(statement)
     yield tuning(statement)
     yield from (f"It assumes: {one}" for one in statement.assumptions)
@@ -64,8 +60,21 @@ def _lines(statement: Statement) -> Iterator[str]:
         yield f"{one.standing.capitalize()}: {one.what} ({one.how})."
 
 
+def _figures(statement: Statement) -> Iterator[str]:
+    """What follows from the event, if it is what happened."""
+    figures = statement.figures()
+    yield bracket(statement, figures)
+    yield f"{curve(figures)} {gaussian(figures)}"
+    yield from (f"{one}." for one in attack(statement, figures))
+    yield utility(statement)
+    if statement.data_dependent is not None:
+        yield statement.data_dependent.describe()
+
+
 def claim(statement: Statement) -> str:
     """The headline: (ε, δ), for whom, proved by what."""
+    if statement.void:
+        return f"This release has no guarantee: {VOID}."
     delta = compact(statement.delta, 10)
     if math.isinf(statement.epsilon):
         return f"This release has no guarantee: its ε at δ = {delta} is infinite."

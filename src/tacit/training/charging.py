@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, final
 
-from tacit._numbers import compact
+from tacit._numbers import at_most
 from tacit._validation import printable
+from tacit.accounting.serialization import as_dict, from_dict
 from tacit.errors import CheckpointError, InvalidArgument, LedgerError, TamperedLedger
 from tacit.statement import Charge, rounded_up
+from tacit.training.sampling import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -136,10 +138,10 @@ class StepCharges:
         budget, reservation = self._budget, self._reservation
         if budget is None or reservation is None:
             return None
-        charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {reservation.delta:.6g}"
+        charged = f"ε = {rounded_up(reservation.epsilon)} at δ = {at_most(reservation.delta)}"
         return (
             f"reservation {reservation.number} ({charged}) of the budget {budget.name!r} "
-            f"(ε = {budget.epsilon:g}, δ = {compact(budget.delta)} in all, composition "
+            f"(ε = {at_most(budget.epsilon)}, δ = {at_most(budget.delta)} in all, composition "
             f"{budget.composition!r}) in {printable(budget.ledger.location)}, "
             f"head {budget.ledger.head}"
         )
@@ -174,13 +176,19 @@ class StepCharges:
         """Takes steps from ``reservation`` from now on."""
         self._reservation = reservation
         self.lost = reservation.granted - self._taken
-        # Where groups take turns, or noise goes on, a step is the reservation's next or none.
-        alone = self._plan is not None and self._plan[0].correlation is not None
-        self._lease = Lease(reservation, self._size, alone=alone)
+        self._lease = Lease(reservation, self._size, alone=_goes_on(self._plan))
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
+        """Refuses a reservation of another plan; its detail is what whoever made it wrote."""
+        from tacit.ledger.replay import alike  # noqa: PLC0415 - only those who keep a ledger
+
         assert self._reservation is not None
-        if self._reservation.state.detail != detail_of(plan, last_step):
+        assert self._budget is not None
+        held, budget = self._reservation.state, self._budget
+        same = (held.detail, held.steps) == (detail_of(plan, last_step), last_step)
+        same &= (budget.adjacency, budget.unit) == (plan.adjacency, plan.unit)
+        charged, needed = from_dict(held.event), plan.event_after(last_step)
+        if not same or not alike(as_dict(charged), as_dict(needed)):
             raise InvalidArgument(
                 f"budget must hold a reservation of this plan, got {self._reservation!r}, which is "
                 "of another one or of another stop_after"
@@ -280,6 +288,16 @@ def charges_of(
     return FollowedCharges(world, own, budget is not None)
 
 
+def _goes_on(planned: tuple[Plan, int] | None) -> bool:
+    """Whether a step is the reservation's next or none: groups take turns, noise or epochs go on.
+
+    Of two runs from copies of one checkpoint the second would release lots of an epoch again.
+    """
+    if planned is None:
+        return False
+    return planned[0].correlation is not None or isinstance(planned[0].sampling, Allocation)
+
+
 def _release(plan: Plan, last_step: int) -> Chargeable:
     from tacit.ledger import Release  # noqa: PLC0415 - only those who keep a ledger
 
@@ -335,7 +353,8 @@ def _parts(budget: object) -> tuple[Budget | None, Reservation | None]:
     from tacit.ledger import Budget, Reservation  # noqa: PLC0415 - only those who keep a ledger
 
     if isinstance(budget, Reservation):
-        return budget.budget, budget
+        # One of the run's own: nobody else can give back what it leases.
+        return budget.budget, budget.budget.reservation(budget.number)
     if isinstance(budget, Budget):
         return budget, None
     raise InvalidArgument(
@@ -411,7 +430,9 @@ class Lease:
             self._thread.shutdown()
             self._thread = None
         back, self._held = self._held, 0
-        if back:
+        if back and self._expected is not None:
+            self._reservation.give_back(back, after=self._expected)
+        elif back:
             self._reservation.give_back(back)
         elif self._reservation.left == 0:
             self._reservation.end()
