@@ -38,6 +38,19 @@ def test_the_way_follows_from_the_data() -> None:
     assert isinstance(make_loader(Where(), CPU, None, 2, pin_memory=False), InWorkers)
 
 
+class Reversed(TensorDataset):
+    """Chooses its rows itself, as data sets do that leave some out."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(len(self) - 1 - index)
+
+
+def test_rows_are_those_of_the_data_set_and_not_of_its_tensors() -> None:
+    loader = make_loader(Reversed(torch.arange(5)), CPU, None, 0, pin_memory=False)
+    ((rows,),) = loader.batches(parts([0, 1]))
+    assert rows.tolist() == [4, 3]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_come_in_order_with_any_row_any_number_of_times(workers: int) -> None:
     loader = make_loader(Where(), CPU, None, workers, pin_memory=False)

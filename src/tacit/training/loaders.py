@@ -80,7 +80,8 @@ def make_loader(
     pin_memory: bool,
 ) -> Loader:
     """The loader that suits a data set: indexing on the device, worker processes, or neither."""
-    if isinstance(dataset, TensorDataset) and collate is None:
+    # A class made of it may choose or change its rows: those of its tensors are others then.
+    if type(dataset) is TensorDataset and collate is None:
         tensors = dataset.tensors
         if all(_same_device(tensor.device, device) for tensor in tensors):
             return OnDevice(tensors)
