@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +22,11 @@ from tacit.errors import CheckpointError, InvalidArgument
 from tacit.randomness import UnsafeSeededStream, assigned
 from tacit.statement.proof import planned_event
 from tacit.training import Allocation, Poisson
+from tacit.training.checkpoint import read
 from tacit.training.sampling import LotSampler, RunningEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -278,6 +281,43 @@ def test_an_epoch_of_which_steps_were_lost_is_left_and_paid_for(tmp_path: Path) 
         lots = after[start : start + LOTS]
         assert sorted(one for lot in lots for one in lot) == list(range(UNITS))
     assert from_dict(dp.statement(1e-5).event) == plan.event
+
+
+@pytest.mark.parametrize("steps", [LOTS + 2, 2 * LOTS])
+def test_after_the_last_step_nobody_learns_who_was_in_which_lot(tmp_path: Path, steps: int) -> None:
+    """A plan, or a run that stops early, may end within an epoch."""
+    plan, path = replace(plan_of(epochs=2), steps=steps), tmp_path / "run.safetensors"
+    for last in (LOTS + 1, LOTS + 2):
+        run(plan, stop=last, save=path, stop_after=LOTS + 2)
+        held = read(path).state["tacit epoch"].values["lots"]
+        assert len(held) == (UNITS if last <= LOTS + 1 else 0)
+    dp, after = run(plan, resume=path)
+    assert (after, dp.steps_taken) == ([], LOTS + 2)
+
+
+def test_two_runs_of_one_reservation_begin_no_epoch_that_is_not_paid_for(tmp_path: Path) -> None:
+    """Each would deal lots of its own, and a record be in one of every epoch that either begins."""
+    budget = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db").open("x", epsilon=50, delta=1e-5)
+    plan, data = plan_of(epochs=3), TensorDataset(torch.zeros(UNITS, 1))
+
+    def steps_of(charged: object) -> Iterator[int]:
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        own = tacit.Performance(lease=1)
+        with tacit.private(model, optimizer, plan, data, charged, performance=own) as dp:  # type: ignore[arg-type]
+            for lot in dp.lots():
+                for (x,) in lot:
+                    dp.backward(model(x)[:, 0])
+                dp.step()
+                yield dp.steps_taken
+
+    first = steps_of(budget)
+    taken = [[next(first) for _ in range(LOTS - 1)]]
+    (number,) = budget.ledger.refresh().reservations
+    second = steps_of(budget.reservation(number))
+    taken.append(list(islice(second, 2 * LOTS - 2)))
+    taken[0] += first
+    assert sum(math.ceil(len(one) / LOTS) for one in taken) <= 3
 
 
 def test_users_are_allocated_with_all_of_theirs() -> None:

@@ -14,6 +14,7 @@ from tacit._numbers import compact
 from tacit._validation import printable
 from tacit.errors import CheckpointError, InvalidArgument, LedgerError, TamperedLedger
 from tacit.statement import Charge, rounded_up
+from tacit.training.sampling import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -174,9 +175,18 @@ class StepCharges:
         """Takes steps from ``reservation`` from now on."""
         self._reservation = reservation
         self.lost = reservation.granted - self._taken
-        # Where groups take turns, or noise goes on, a step is the reservation's next or none.
-        alone = self._plan is not None and self._plan[0].correlation is not None
-        self._lease = Lease(reservation, self._size, alone=alone)
+        self._lease = Lease(reservation, self._size, alone=self._must_be_alone)
+
+    @property
+    def _must_be_alone(self) -> bool:
+        """Whether a step is the reservation's next or none.
+
+        So it is where groups take turns, noise goes on, or an epoch of ``Allocation`` is charged
+        whole: of two runs each would begin epochs of its own, and more of them than are paid for.
+        """
+        assert self._plan is not None  # between begin and close
+        plan, _ = self._plan
+        return plan.correlation is not None or isinstance(plan.sampling, Allocation)
 
     def _check_same(self, plan: Plan, last_step: int) -> None:
         assert self._reservation is not None
