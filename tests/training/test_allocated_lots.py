@@ -18,7 +18,7 @@ import tacit
 from tacit.accounting import Gaussian, RandomAllocation
 from tacit.accounting.serialization import from_dict
 from tacit.auditing.replay.checks.sampling import allocation_p_values
-from tacit.errors import CheckpointError, InvalidArgument
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.randomness import UnsafeSeededStream, assigned
 from tacit.statement.proof import planned_event
 from tacit.training import Allocation, Poisson
@@ -318,6 +318,29 @@ def test_two_runs_of_one_reservation_begin_no_epoch_that_is_not_paid_for(tmp_pat
     taken.append(list(islice(second, 2 * LOTS - 2)))
     taken[0] += first
     assert sum(math.ceil(len(one) / LOTS) for one in taken) <= 3
+
+
+def test_a_lot_that_was_left_and_is_not_charged_ends_the_session() -> None:
+    """Its epoch would be over a step early, and the last of the others one that nobody paid for."""
+    data, model = TensorDataset(torch.zeros(UNITS, 1)), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def trains(session: Session, fails_at: int | None) -> None:
+        with session as dp:
+            for lot in dp.lots():
+                for (x,) in lot:
+                    dp.backward(model(x)[:, 0])
+                if lot.step == fails_at:
+                    raise InterruptedError
+                dp.step()
+
+    for fails_at in (1, LOTS - 1):
+        session = tacit.private(model, optimizer, plan_of(epochs=2), data)
+        with pytest.raises(InterruptedError):
+            trains(session, fails_at)
+        assert session.steps_taken == fails_at
+        with pytest.raises(ProtocolError, match="a lot of the epoch was drawn and left"):
+            trains(session, None)
 
 
 def test_users_are_allocated_with_all_of_theirs() -> None:

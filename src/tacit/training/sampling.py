@@ -101,6 +101,11 @@ class RunningEpoch:
         """Whether the next lot is the first of another epoch."""
         return self._next == len(self._ends)
 
+    @property
+    def drawn(self) -> int:
+        """How many of its lots were drawn; 0 once it is over."""
+        return self._next
+
     def begin(self, lots: NDArray[np.int64], count: int) -> None:
         """Starts an epoch of ``count`` lots; ``lots`` says which one each record is in."""
         self._lots, self._next = lots, 0
