@@ -522,9 +522,9 @@ class Chance:
     everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
 
     Guarantee:
-        Lots begin with seeds of ``stream``, also after the loop has seeded torch. Processes that
-        train together have one each. Generators of one's own are not seen. Without a stream
-        nothing is seeded.
+        Lots begin with seeds of ``stream``, also after a loop, a metric or a callback has seeded
+        any of them. Processes that train together have one each. Generators of one's own are not
+        seen. Without a stream nothing is seeded.
     """
 
     def __init__(self, stream: Stream | None) -> None:
@@ -536,13 +536,16 @@ class Chance:
         """From now on nobody knows what will be drawn."""
         if self._stream is not None:
             self._before = random_state()
-            self._renew(self._stream)
+            self._renew_torch(self._stream)
+            self._renew_others(self._stream)
 
     def begin_lot(self) -> None:
-        """Draws from another seed if torch was seeded since."""
-        if self._before is None or self._stream is None or torch.initial_seed() == self._seed:
+        """Draws from other seeds; of torch's only if it was seeded since, for only it tells."""
+        if self._before is None or self._stream is None:
             return
-        self._renew(self._stream)
+        if self._was_seeded:
+            self._renew_torch(self._stream)
+        self._renew_others(self._stream)
 
     def leave(self) -> None:
         """Puts the generators back where the session found them."""
@@ -550,8 +553,19 @@ class Chance:
             set_random_state(self._before)
             self._before = None
 
-    def _renew(self, stream: Stream) -> None:
+    @property
+    def _was_seeded(self) -> bool:
+        """Whether torch has another seed than it was given here, on the CPU or on a GPU."""
+        seeds = {torch.initial_seed()}
+        if torch.cuda.is_initialized():
+            seeds.add(torch.cuda.initial_seed())
+        return seeds != {self._seed}
+
+    def _renew_torch(self, stream: Stream) -> None:
         self._seed = int.from_bytes(stream.bytes(8)) >> 1
         torch.manual_seed(self._seed)
+
+    @staticmethod
+    def _renew_others(stream: Stream) -> None:
         random.seed(stream.bytes(32))
         np.random.seed(np.frombuffer(stream.bytes(32), np.uint32))  # noqa: NPY002 - as above
