@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidArgument
@@ -215,8 +215,15 @@ def test_groups_must_agree_with_the_plan() -> None:
     for groups, chosen, message in (
         (None, user_plan(), "must name the user of every example"),
         (OWNER[:-1], user_plan(), "must name the user of every example"),
+        (OWNER[:, None], user_plan(), "one name for each"),
         (OWNER, plan(), "make the plan with unit='user'"),
         (OWNER, user_plan(examples=9, lot_size=9), f"names {USERS} users"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             tacit.private(model, sgd(model), chosen, data(), groups=groups)
+
+
+def test_an_example_that_a_subset_names_again_is_no_other_unit() -> None:
+    model, again = network(), Subset(data(), [0, *range(EXAMPLES - 1)])
+    with pytest.raises(InvalidArgument, match="must hold every example once, got a Subset"):
+        tacit.private(model, sgd(model), plan(), again)

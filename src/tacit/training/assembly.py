@@ -20,7 +20,7 @@ from tacit.training.distributed import agreement
 from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
 from tacit.training.distributed.shares import Shares
 from tacit.training.guards import Custody
-from tacit.training.loaders import check_dataset, make_loader
+from tacit.training.loaders import check_dataset, check_once, make_loader
 from tacit.training.lot import Computation
 from tacit.training.noise import (
     ClipState,
@@ -192,10 +192,12 @@ def _check_data(
     dataset: Dataset[Any], groups: Sequence[int] | NDArray[np.int64] | None, plan: Plan
 ) -> None:
     check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
-    if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
+    if plan.unit == "user" and (groups is None or np.shape(groups) != (len(dataset),)):  # type: ignore[arg-type]
         raise InvalidArgument(
-            "groups must name the user of every example: the plan's unit is a user"
+            "groups must name the user of every example, one name for each: the plan's unit is a "
+            "user"
         )
+    check_once(dataset, groups)
 
 
 def _check_lengths(
