@@ -249,7 +249,7 @@ def test_what_a_loop_draws_comes_from_secret_seeds(alone: int | None) -> None:
     def seed(which: int | None = None) -> None:
         seeds = (torch.manual_seed, random.seed, np.random.seed)
         for one in seeds if which is None else (seeds[which],):
-            one(0)  # type: ignore[operator]
+            one(0)
 
     seed()
     outside, runs = draws(), []

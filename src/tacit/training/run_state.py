@@ -61,8 +61,8 @@ class RunState:
 
         Raises:
             CheckpointError: if there are steps to come, and their groups are missing.
-            ProtocolError: if steps were lost and nobody knows which groups took those turns, or a lot
-                of an epoch was drawn and left, and no ledger counts it.
+            ProtocolError: if steps were lost and nobody knows which groups took those turns, or if
+                a lot of an epoch was drawn and left, and no ledger counts it.
         """
         self.charges.begin(self.plan, self.run.last_step, self.steps_taken)
         self._leave_broken_epoch()
