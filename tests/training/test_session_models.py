@@ -104,6 +104,46 @@ def test_batch_norm_put_into_training_mode_later_is_refused() -> None:
     assert dp.steps_taken == 0
 
 
+class Centred(nn.Module):
+    """Mixes rows, in training mode or always."""
+
+    def __init__(self, *, always: bool = False) -> None:
+        super().__init__()
+        self.always = always
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0) if self.training or self.always else x
+
+
+@pytest.mark.parametrize("change", ["mode", "module"])
+def test_mixing_that_comes_with_another_mode_or_module_later_is_refused(change: str) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 6), Centred(), nn.Linear(6, CLASSES)).eval()
+    refused = pytest.raises(UnsupportedModel, match=r"module 1 \(Centred\)")
+    with refused, session(model, plan=full(steps=4)) as dp:
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+            if lot.step == 1 and change == "mode":
+                model.train()
+            elif lot.step == 1:
+                with dp.public():
+                    model[1] = Centred(always=True)
+    assert dp.steps_taken == 2
+
+
+def test_modes_that_were_seen_are_not_looked_at_again() -> None:
+    model, repeated = network(), 0
+    with session(model, plan=full(steps=6)) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                repeated += lot.is_rehearsal
+                dp.backward(cross_entropy(model)(batch))
+            dp.step()
+            if lot.step == 1:
+                seen = repeated
+            model.train(not model.training)
+    assert repeated == seen
+
+
 def test_what_fix_makes_of_batch_norm_is_taken() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.BatchNorm1d(32), nn.Linear(32, CLASSES))
     assert len(train(tacit.training.fix(model))) == 2

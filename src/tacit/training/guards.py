@@ -212,6 +212,11 @@ class Guard:
             self._check_values(wait=False)
             self.check_finite(wait=False)
 
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """Which modules the model has, and which of them are in training mode."""
+        return self._places.modules
+
     def check_before_step(self, *, compare: bool = True) -> None:
         """Raises if a value was changed since the last private step, as far as is known yet.
 
@@ -351,6 +356,11 @@ class _Places:
         self._sizes = list(map(len, held))
         self._values = list(chain.from_iterable(map(_values, held)))
 
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """What tells them, and their modes, from others."""
+        return *map(id, self._modules), *map(_training, self._modules)
+
     def check(self) -> None:
         """Raises unless all hold the same: before every lot, so no line is run for a module."""
         held = list(chain.from_iterable(map(_held, self._modules)))
@@ -400,6 +410,7 @@ class _Place:
 
 _HELD = ("_parameters", "_modules", "_buffers")
 _held, _values, _version = attrgetter(*_HELD), methodcaller("values"), attrgetter("_version")
+_training = attrgetter("training")
 
 
 def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:

@@ -270,7 +270,9 @@ class Session:
 
     def _drawn(self) -> Generator[Lot, None, None]:
         while self.steps_taken < self._run_state.run.last_step:
-            self._custody.inside().check_before_lot()
+            guard = self._custody.inside()
+            guard.check_before_lot()
+            self._verifier.meet(guard.modules)
             if self._verifier.watches:
                 preflight.check_modules(self.model)
             self._between_lots("a new lot")

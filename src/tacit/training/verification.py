@@ -7,8 +7,9 @@ change is named. Then one unit is looked at with its company and without, where 
 if batches are padded to their longest row, shorter: its clipped gradient must be the same. A batch
 of a lot counts only when its repetitions have agreed with it.
 
-This is done before the first lot, with records of the whole data set, and again in lots that come
-at random, as often as it takes less than 1 % of the time.
+This is done before the first lot, with records of the whole data set, whenever modules or their
+modes have changed, and again in lots that come at random, as often as it takes less than 1 % of the
+time.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class Verifier:
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
+        self._met: set[tuple[int, ...]] = set()  # modules with their modes, of lots so far
         self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
@@ -173,6 +175,15 @@ class Verifier:
     def count_lot(self) -> None:
         """A lot is about to be sampled: now and then one is checked again, at random."""
         if self._schedule is not None and self._schedule.due():
+            self.arm()
+
+    def meet(self, modules: tuple[int, ...]) -> None:
+        """Checks the next batch if no lot had these modules, in these modes, before.
+
+        What ``model.train()`` or ``dp.public()`` brings in may mix rows that were apart.
+        """
+        if modules not in self._met:
+            self._met.add(modules)
             self.arm()
 
     def rest(self) -> None:
