@@ -87,9 +87,7 @@ def check_once(dataset: Any, groups: Sequence[Any] | NDArray[Any] | None) -> Non
     """
     if not isinstance(dataset, Subset | ConcatDataset):
         return
-    sources, places = _read_from(dataset, np.arange(len(dataset)))
-    _, numbers = np.unique(sources, return_inverse=True)
-    keys = numbers * (places.max(initial=0) - places.min(initial=0) + 1) + places
+    (keys,) = keys_of(dataset)
     _, first, same = np.unique(keys, return_index=True, return_inverse=True)
     again = first[same] != np.arange(len(keys))
     if groups is not None:
@@ -101,6 +99,20 @@ def check_once(dataset: Any, groups: Sequence[Any] | NDArray[Any] | None) -> Non
             "again: each copy would be protected by itself, and its person less than is claimed; "
             "name each once (a loss may weigh it), or give all copies one user by groups="
         )
+
+
+def keys_of(*datasets: Any) -> list[NDArray[np.int64]]:
+    """A number for every row of each: the same where it is the same row of the same data set.
+
+    >>> whole = TensorDataset(torch.arange(4))
+    >>> [keys.tolist() for keys in keys_of(Subset(whole, [3, 1]), whole)]
+    [[3, 1], [0, 1, 2, 3]]
+    """
+    read = [_read_from(one, np.arange(len(one))) for one in datasets]
+    sources, places = (np.concatenate(each) for each in zip(*read, strict=True))
+    _, numbers = np.unique(sources, return_inverse=True)
+    keys = numbers * (places.max(initial=0) + 1) + places
+    return np.split(keys, np.cumsum([len(one) for one in datasets])[:-1])
 
 
 def _read_from(
