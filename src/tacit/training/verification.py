@@ -244,8 +244,8 @@ class Verifier:
         released = _distance(result.sums, {})
         if not released <= clip * (1.0 + 1e-3):
             raise UnsupportedModel(
-                f"one unit alone added {released:.6g} to the sum, above the clip of {clip:.6g}: "
-                "the engine is at fault, please report it"
+                f"one unit alone added more to the sum than the clip of {clip:.6g}: the engine is "
+                "at fault, please report it"
             )
 
     def compare(self, batch: Batch, losses: Tensor, result: BatchSums, clip: float) -> None:
@@ -298,8 +298,8 @@ class Verifier:
         moved, limit = _distance(first.result.sums, result.sums), 2.0 * clip * count
         if not moved <= limit * (1.0 + 1e-3):
             raise UnsupportedModel(
-                f"replacing {_units(count)} moved the sum by {moved:.6g}, above the limit of twice "
-                f"the clip each, {limit:.6g}{self._culprit(batch, first.tolerance)}"
+                f"replacing {_units(count)} moved the sum by more than twice the clip each, "
+                f"{limit:.6g}{self._culprit(batch, first.tolerance)}"
             )
         self._prints = self._prints[:1]
         if self._pending is None:
