@@ -57,7 +57,7 @@ def test_an_engine_that_clips_to_more_is_caught(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sums, "scales_of", doubled)
     x, y = data().tensors
     dp = session(plan=full(clip=0.05), performance=Performance(batch=1))
-    with pytest.raises(UnsupportedModel, match="more to the sum than the clip of 0.05"):
+    with pytest.raises(UnsupportedModel, match="more to the sum than the clip"):
         one_step(dp)
     assert len(x) == len(y)
 
