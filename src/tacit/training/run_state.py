@@ -61,8 +61,7 @@ class RunState:
 
         Raises:
             CheckpointError: if there are steps to come, and their groups are missing.
-            ProtocolError: if steps were lost and nobody knows which groups took those turns, or if
-                a lot of an epoch was drawn and left, and no ledger counts it.
+            ProtocolError: if steps were lost and nobody knows which groups took those turns.
         """
         self.charges.begin(self.plan, self.run.last_step, self.steps_taken)
         self._leave_broken_epoch()
@@ -93,19 +92,11 @@ class RunState:
         Its lots may have been released already. To release them again, with other noise, is no
         step of that epoch: the next lot is the first of another one.
         """
-        if not isinstance(self.plan.sampling, Allocation) or self._is_over:
-            return
-        lost, size = self.charges.lost, self.plan.steps_per_epoch
-        if lost != self.epoch.lost:
-            self.charges.forgo(-(self.steps_taken + lost) % size)
+        lost = self.charges.lost
+        if isinstance(self.plan.sampling, Allocation) and lost != self.epoch.lost:
+            self.charges.forgo(-(self.steps_taken + lost) % self.plan.steps_per_epoch)
             self.epoch.drop()
             self.epoch.lost = self.charges.lost
-        elif self.epoch.drawn != self.position % size:
-            raise ProtocolError(
-                "a lot of the epoch was drawn and left without dp.step(), which no ledger counts: "
-                "epochs that do not end where the plan's do would be more than it is charged for; "
-                "go on from a checkpoint, or start again"
-            )
 
     # ---- over checkpoints
 

@@ -299,8 +299,7 @@ class Session:
 
     def _sampled(self) -> NDArray[np.int64]:
         """A sample, or this process's part of it."""
-        if self._run_state.groups is not None:
-            self._sampler.go_to(self._run_state.position)  # whose turn it is
+        self._sampler.go_to(self._run_state.position)
         drawn = self._sampler.draw()
         return drawn if self.world.is_alone else self.world.share(drawn)
 
