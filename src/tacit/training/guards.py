@@ -213,9 +213,14 @@ class Guard:
             self.check_finite(wait=False)
 
     @property
-    def modules(self) -> tuple[int, ...]:
-        """Which modules the model has, and which of them are in training mode."""
+    def modules(self) -> list[nn.Module]:
+        """The modules that the model has."""
         return self._places.modules
+
+    @property
+    def modes(self) -> tuple[bool, ...]:
+        """Which of them are in training mode."""
+        return tuple(map(_training, self._places.modules))
 
     def check_before_step(self, *, compare: bool = True) -> None:
         """Raises if a value was changed since the last private step, as far as is known yet.
@@ -351,19 +356,14 @@ class _Places:
 
     def __init__(self, model: nn.Module) -> None:
         self._each = [_Place(*one) for one in model.named_modules()]
-        self._modules = [place.module for place in self._each]
-        held = list(chain.from_iterable(map(_held, self._modules)))
+        self.modules = [place.module for place in self._each]
+        held = list(chain.from_iterable(map(_held, self.modules)))
         self._sizes = list(map(len, held))
         self._values = list(chain.from_iterable(map(_values, held)))
 
-    @property
-    def modules(self) -> tuple[int, ...]:
-        """What tells them, and their modes, from others."""
-        return *map(id, self._modules), *map(_training, self._modules)
-
     def check(self) -> None:
         """Raises unless all hold the same: before every lot, so no line is run for a module."""
-        held = list(chain.from_iterable(map(_held, self._modules)))
+        held = list(chain.from_iterable(map(_held, self.modules)))
         if list(map(len, held)) == self._sizes:
             now = chain.from_iterable(map(_values, filter(None, held)))
             if all(map(is_, now, self._values)):

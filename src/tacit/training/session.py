@@ -234,12 +234,15 @@ class Session:
         guard.check_all()
         self._forget_recordings()
         guard.allow(allowed=True)
+        modules = guard.modules
         try:
             yield
         finally:
             guard.allow(allowed=False)
             guard.clear_gradients()
             guard.note_all()
+            if guard.modules != modules:
+                self._verifier.forget()
 
     def _forget_recordings(self) -> None:
         """Recordings read weights and fingerprints where they lay, which is about to change."""
@@ -272,7 +275,7 @@ class Session:
         while self.steps_taken < self._run_state.run.last_step:
             guard = self._custody.inside()
             guard.check_before_lot()
-            self._verifier.meet(guard.modules)
+            self._verifier.meet(guard.modes)
             if self._verifier.watches:
                 preflight.check_modules(self.model)
             self._between_lots("a new lot")

@@ -158,7 +158,7 @@ class Verifier:
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
-        self._met: set[tuple[int, ...]] = set()  # modules with their modes, of lots so far
+        self._met: set[tuple[bool, ...]] = set()  # the modes of modules in lots so far
         self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
@@ -177,14 +177,18 @@ class Verifier:
         if self._schedule is not None and self._schedule.due():
             self.arm()
 
-    def meet(self, modules: tuple[int, ...]) -> None:
-        """Checks the next batch if no lot had these modules, in these modes, before.
+    def meet(self, modes: tuple[bool, ...]) -> None:
+        """Checks the next batch if the modules were in these modes in no lot before.
 
-        What ``model.train()`` or ``dp.public()`` brings in may mix rows that were apart.
+        In another mode they may mix rows that were apart.
         """
-        if modules not in self._met:
-            self._met.add(modules)
+        if modes not in self._met:
+            self._met.add(modes)
             self.arm()
+
+    def forget(self) -> None:
+        """Checks again, as the modules are others now."""
+        self._met.clear()
 
     def rest(self) -> None:
         """Checks no more batches."""
