@@ -660,6 +660,61 @@ def test_a_weight_in_an_operation_that_cannot_be_seen_is_refused() -> None:
         train(WithHidden())
 
 
+def test_a_hook_of_gradients_is_refused_whenever_it_is_put_there() -> None:
+    """What it cuts after clipping had been measured after the cut: a record moved 50 clips."""
+    model = network()
+    weight = next(model.parameters())
+    weight.register_hook(lambda gradient: gradient.clamp(-1, 1)).remove()  # gone again
+    kept = []
+    with (
+        pytest.raises(UnsupportedModel, match=r"parameter 0.weight has a hook"),
+        session(model) as dp,
+    ):
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+            kept.append(weight.register_hook(lambda gradient: gradient.clamp(-1, 1)))
+    assert dp.steps_taken == 1
+    with pytest.raises(UnsupportedModel, match=r"parameter 0.weight has a hook"):
+        session(model)
+
+
+@torch.library.custom_op("tacit_tests::signs", mutates_args=())
+def signs(weight: Tensor) -> Tensor:
+    return weight.sign()
+
+
+signs.register_autograd(lambda _, gradient: gradient.clamp(-1, 1))
+
+
+class Cut(nn.Module):
+    """A weight whose gradient is cut on the way to its parameter."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.weight, self.kind = nn.Parameter(torch.randn(CLASSES, WIDTH)), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "operation":
+            return functional.linear(x, signs(self.weight))
+        double = 2 * self.weight
+        with torch.set_grad_enabled(self.kind != "hook without gradients"):
+            double.register_hook(lambda gradient: gradient.clamp(-1, 1))
+        return functional.linear(x, double * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("operation", "an operation with a backward pass of its own"),
+        ("hook", "puts a hook on a private weight"),
+        ("hook without gradients", "puts a hook on a private weight"),
+    ],
+)
+def test_a_weight_whose_gradient_may_be_cut_after_clipping_is_refused(kind: str, said: str) -> None:
+    with pytest.raises(UnsupportedModel, match=said):
+        train(Cut(kind))
+
+
 class Moody(nn.Module):
     """Takes another path for batches of the same shape, once it is told to."""
 

@@ -20,6 +20,7 @@ from tacit.errors import Diverged, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import this_process
 from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
+from tacit.training.preflight import check_hooks
 from tacit.training.updates import REPLAYED
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ class Guard:
         """Raises if autograd counts a change of a parameter, or a gradient was set."""
         self._check_stepped()
         self._check_versions()
+        check_hooks(self._parameters)
         for name, parameter in self._stepped.items():
             if parameter.grad is not None:
                 if bool((parameter.grad != 0).any()):
