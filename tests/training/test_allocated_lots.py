@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +18,15 @@ import tacit
 from tacit.accounting import Gaussian, RandomAllocation
 from tacit.accounting.serialization import from_dict
 from tacit.auditing.replay.checks.sampling import allocation_p_values
-from tacit.errors import CheckpointError, InvalidArgument, LedgerError
+from tacit.errors import CheckpointError, InvalidArgument, LedgerError, ProtocolError
 from tacit.randomness import UnsafeSeededStream, assigned
 from tacit.statement.proof import planned_event
 from tacit.training import Allocation, Poisson
+from tacit.training.checkpoint import read
 from tacit.training.sampling import LotSampler, RunningEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -296,6 +299,66 @@ def test_of_two_copies_of_a_run_one_goes_on_with_the_lots_of_an_epoch(tmp_path: 
                 copy.backward(functional.cross_entropy(model(x), y, reduction="none"))
             copy.step()
     assert (copy.steps_taken, copy.steps_lost) == (2, 1)
+
+
+@pytest.mark.parametrize("steps", [LOTS + 2, 2 * LOTS])
+def test_after_the_last_step_nobody_learns_who_was_in_which_lot(tmp_path: Path, steps: int) -> None:
+    """A plan, or a run that stops early, may end within an epoch."""
+    plan, path = replace(plan_of(epochs=2), steps=steps), tmp_path / "run.safetensors"
+    for last in (LOTS + 1, LOTS + 2):
+        run(plan, stop=last, save=path, stop_after=LOTS + 2)
+        held = read(path).state["tacit epoch"].values["lots"]
+        assert len(held) == (UNITS if last <= LOTS + 1 else 0)
+    dp, after = run(plan, resume=path)
+    assert (after, dp.steps_taken) == ([], LOTS + 2)
+
+
+def test_two_runs_of_one_reservation_begin_no_epoch_that_is_not_paid_for(tmp_path: Path) -> None:
+    """Each would deal lots of its own, and a record be in one of every epoch that either begins."""
+    budget = tacit.Ledger(f"sqlite:///{tmp_path}/budget.db").open("x", epsilon=50, delta=1e-5)
+    plan, data = plan_of(epochs=3), TensorDataset(torch.zeros(UNITS, 1))
+
+    def steps_of(charged: object) -> Iterator[int]:
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        own = tacit.Performance(lease=1)
+        with tacit.private(model, optimizer, plan, data, charged, performance=own) as dp:  # type: ignore[arg-type]
+            for lot in dp.lots():
+                for (x,) in lot:
+                    dp.backward(model(x)[:, 0])
+                dp.step()
+                yield dp.steps_taken
+
+    first = steps_of(budget)
+    taken = [[next(first) for _ in range(LOTS - 1)]]
+    (number,) = budget.ledger.refresh().reservations
+    second = steps_of(budget.reservation(number))
+    taken.append(list(islice(second, 2 * LOTS - 2)))
+    taken[0] += first
+    assert sum(math.ceil(len(one) / LOTS) for one in taken) <= 3
+
+
+def test_a_lot_that_was_left_and_is_not_charged_ends_the_session() -> None:
+    """Its epoch would be over a step early, and the last of the others one that nobody paid for."""
+    data, model = TensorDataset(torch.zeros(UNITS, 1)), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def trains(session: Session, fails_at: int | None) -> None:
+        with session as dp:
+            for lot in dp.lots():
+                for (x,) in lot:
+                    dp.backward(model(x)[:, 0])
+                if lot.step == fails_at:
+                    raise InterruptedError
+                dp.step()
+
+    for fails_at in (1, LOTS - 1):
+        session = tacit.private(model, optimizer, plan_of(epochs=2), data)
+        with pytest.raises(InterruptedError):
+            trains(session, fails_at)
+        assert session.steps_taken == fails_at
+        with pytest.raises(ProtocolError, match="a lot of the epoch was drawn and left"):
+            trains(session, None)
 
 
 def test_users_are_allocated_with_all_of_theirs() -> None:

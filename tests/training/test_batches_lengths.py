@@ -310,15 +310,15 @@ def test_what_are_no_lengths_is_refused(name: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_what_a_run_is_made_of_shows_neither_lengths_nor_users() -> None:
-    model = Reader()
+def test_what_a_run_is_made_of_shows_neither_rows_nor_lengths_nor_users() -> None:
+    model, rows = Reader(), [torch.tensor([7_654_321])] * ROWS
     prepared = tacit.training.Prepared(
-        model=model, optimizer=torch.optim.SGD(model.parameters()), plan=plan(), dataset=Texts(),
+        model=model, optimizer=torch.optim.SGD(model.parameters()), plan=plan(), dataset=rows,  # type: ignore[arg-type]
         lengths=[9_876_543] * ROWS, groups=[8_765_432] * ROWS,
     )  # fmt: skip
     assert "Reader" in repr(prepared)
-    assert "9876543" not in repr(prepared)
-    assert "8765432" not in repr(prepared)
+    for secret in ("9876543", "8765432", "7654321"):
+        assert secret not in repr(prepared)
 
 
 @pytest.mark.parametrize("made", [tuple, torch.tensor, lambda given: np.array(given, np.uint8)])

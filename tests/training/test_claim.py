@@ -69,3 +69,4 @@ def test_a_fixed_seed_is_told_to_void_it():
     plan = Plan(examples=1000, lot_size=25, steps=10, noise_multiplier=2.0, clip=1.0)
     found = statement(plan, 1e-5, 10, Run(10, unsafe=True), lost=0, ledger=None)
     assert "THIS VOIDS THE GUARANTEE" in found.assumptions[-1]
+    assert "made of one unit's data alone" in found.assumptions[0]  # which nobody can check

@@ -159,3 +159,22 @@ def test_recorded_steps_of_standardised_filters_are_the_oracles(tf32, last):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     assert "standardised conv" in explained
     assert "overlap" not in explained
+
+
+def test_what_the_device_draws_does_not_follow_a_seed_that_only_it_was_given():
+    model, inputs = mlp()
+    model.cuda()
+    data = TensorDataset(inputs.cuda(), torch.zeros(ROWS, dtype=torch.long, device="cuda"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    plan = tacit.Plan(examples=ROWS, lot_size=ROWS, steps=4, noise_multiplier=1.0, clip=1.0)
+    torch.cuda.manual_seed(0)
+    known, drawn = float(torch.rand((), device="cuda")), set()
+    with tacit.private(model, optimizer, plan, data) as dp:
+        for lot in dp.lots():
+            torch.cuda.manual_seed(0)
+            for x, y in lot:
+                drawn.add(float(torch.rand((), device="cuda")))
+                dp.backward(F.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+    assert known not in drawn
+    assert len(drawn) > 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 import tacit
 from tacit import losses
@@ -312,13 +312,26 @@ def test_held_out_data_must_not_be_the_private_data() -> None:
     model, data = network(), blobs(500, 1)
     private = Subset(data, range(EXAMPLES))
     nested = Subset(Subset(data, range(399, 500)), [0, 1])  # 399 and 400
-    for held_out in (private, data, Subset(data, range(399, 500)), nested):
+    joined = Subset(data, range(450, 500)) + Subset(data, [399])
+    for held_out in (private, data, Subset(data, range(399, 500)), nested, joined):
         before = [parameter.clone() for parameter in model.parameters()]
         with pytest.raises(InvalidArgument, match=r"held_out must not .* hold other examples out"):
             fit(model, private, plan(), optimizer=sgd(model), delta=DELTA, held_out=held_out)
         assert all(map(torch.equal, before, model.parameters()))
     fit(model, private, plan(steps=1), optimizer=sgd(model), delta=DELTA,
         held_out=Subset(data, range(EXAMPLES, 500)))  # fmt: skip
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(blobs(9, 1))
+
+
+def test_a_stream_is_refused_with_held_out_data_too() -> None:
+    model = network()
+    with pytest.raises(InvalidArgument, match="must be map-style"):
+        fit(model, Stream(), plan(), optimizer=sgd(model), delta=DELTA,
+            held_out=blobs(9, 1))  # fmt: skip
 
 
 def test_held_out_data_must_not_be_the_same_tensors_or_rows() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from tacit.errors import InvalidArgument
-from tacit.training.loaders import InProcess, InWorkers, OnDevice, make_loader
+from tacit.training.loaders import InProcess, InWorkers, OnDevice, check_once, make_loader
 
 CPU = torch.device("cpu")
 
@@ -36,6 +36,19 @@ def test_the_way_follows_from_the_data() -> None:
     assert isinstance(make_loader(tensors, CPU, list, 0, pin_memory=False), InProcess)
     assert isinstance(make_loader(Where(), CPU, None, 0, pin_memory=False), InProcess)
     assert isinstance(make_loader(Where(), CPU, None, 2, pin_memory=False), InWorkers)
+
+
+class Reversed(TensorDataset):
+    """Chooses its rows itself, as data sets do that leave some out."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(len(self) - 1 - index)
+
+
+def test_rows_are_those_of_the_data_set_and_not_of_its_tensors() -> None:
+    loader = make_loader(Reversed(torch.arange(5)), CPU, None, 0, pin_memory=False)
+    ((rows,),) = loader.batches(parts([0, 1]))
+    assert rows.tolist() == [4, 3]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -63,6 +76,42 @@ def test_workers_left_in_the_middle_start_again_cleanly() -> None:
     batches.close()  # type: ignore[attr-defined]
     got = [b["index"].tolist() for b in loader.batches(parts([7, 8], [9]))]
     assert got == [[7, 8], [9]]
+
+
+TABLE = TensorDataset(torch.arange(12))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "groups"),
+    [
+        (Subset(TABLE, range(12)), None),
+        (Subset(Subset(TABLE, [3, 3, 4]), [0, 2]), None),
+        (ConcatDataset([Subset(TABLE, [0, 1]), Subset(TABLE, [2, 3])]), None),
+        (TABLE + TensorDataset(torch.arange(12)), None),
+        (Subset(ConcatDataset([TABLE, TABLE]), [0, 13]), None),
+        (Subset(TABLE, [0, 0, 1]), ["Ann", "Ann", "Ben"]),
+        (Subset(TABLE, []), None),
+    ],
+)
+def test_selections_that_hold_an_example_once(dataset: Any, groups: Any) -> None:
+    check_once(dataset, groups)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "groups"),
+    [
+        (Subset(TABLE, [0] * 10), None),
+        (Subset(TABLE, [-1, 11]), None),
+        (Subset(Subset(TABLE, [3, 3, 4]), [0, 1]), None),
+        (ConcatDataset([TABLE, TABLE]), None),
+        (ConcatDataset([Subset(TABLE, [0, 1]), Subset(TABLE, [1, 3])]), None),
+        (Subset(ConcatDataset([TABLE, TABLE]), [-24, 12]), None),
+        (Subset(TABLE, [0, 0, 1]), ["Ann", "Ben", "Ben"]),
+    ],
+)
+def test_an_example_twice_is_refused_as_two_units(dataset: Any, groups: Any) -> None:
+    with pytest.raises(InvalidArgument, match="must hold every example once"):
+        check_once(dataset, groups)
 
 
 def test_tensors_on_the_device_are_indexed_there() -> None:

@@ -104,6 +104,46 @@ def test_batch_norm_put_into_training_mode_later_is_refused() -> None:
     assert dp.steps_taken == 0
 
 
+class Centred(nn.Module):
+    """Mixes rows, in training mode or always."""
+
+    def __init__(self, *, always: bool = False) -> None:
+        super().__init__()
+        self.always = always
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0) if self.training or self.always else x
+
+
+@pytest.mark.parametrize("change", ["mode", "module"])
+def test_mixing_that_comes_with_another_mode_or_module_later_is_refused(change: str) -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, 6), Centred(), nn.Linear(6, CLASSES)).eval()
+    refused = pytest.raises(UnsupportedModel, match=r"module 1 \(Centred\)")
+    with refused, session(model, plan=full(steps=4)) as dp:
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+            if lot.step == 1 and change == "mode":
+                model.train()
+            elif lot.step == 1:
+                with dp.public():
+                    model[1] = Centred(always=True)
+    assert dp.steps_taken == 2
+
+
+def test_modes_that_were_seen_are_not_looked_at_again() -> None:
+    model, repeated = network(), 0
+    with session(model, plan=full(steps=6)) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                repeated += lot.is_rehearsal
+                dp.backward(cross_entropy(model)(batch))
+            dp.step()
+            if lot.step == 1:
+                seen = repeated
+            model.train(not model.training)
+    assert repeated == seen
+
+
 def test_what_fix_makes_of_batch_norm_is_taken() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.BatchNorm1d(32), nn.Linear(32, CLASSES))
     assert len(train(tacit.training.fix(model))) == 2
@@ -618,6 +658,61 @@ class WithHidden(nn.Module):
 def test_a_weight_in_an_operation_that_cannot_be_seen_is_refused() -> None:
     with pytest.raises(UnsupportedModel, match="parameter secret enters the loss through an oper"):
         train(WithHidden())
+
+
+def test_a_hook_of_gradients_is_refused_whenever_it_is_put_there() -> None:
+    """What it cuts after clipping had been measured after the cut: a record moved 50 clips."""
+    model = network()
+    weight = next(model.parameters())
+    weight.register_hook(lambda gradient: gradient.clamp(-1, 1)).remove()  # gone again
+    kept = []
+    with (
+        pytest.raises(UnsupportedModel, match=r"parameter 0.weight has a hook"),
+        session(model) as dp,
+    ):
+        for lot in dp.lots():
+            whole_lot(dp, lot, cross_entropy(model))
+            kept.append(weight.register_hook(lambda gradient: gradient.clamp(-1, 1)))
+    assert dp.steps_taken == 1
+    with pytest.raises(UnsupportedModel, match=r"parameter 0.weight has a hook"):
+        session(model)
+
+
+@torch.library.custom_op("tacit_tests::signs", mutates_args=())
+def signs(weight: Tensor) -> Tensor:
+    return weight.sign()
+
+
+signs.register_autograd(lambda _, gradient: gradient.clamp(-1, 1))
+
+
+class Cut(nn.Module):
+    """A weight whose gradient is cut on the way to its parameter."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.weight, self.kind = nn.Parameter(torch.randn(CLASSES, WIDTH)), kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "operation":
+            return functional.linear(x, signs(self.weight))
+        double = 2 * self.weight
+        with torch.set_grad_enabled(self.kind != "hook without gradients"):
+            double.register_hook(lambda gradient: gradient.clamp(-1, 1))
+        return functional.linear(x, double * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("operation", "an operation with a backward pass of its own"),
+        ("hook", "puts a hook on a private weight"),
+        ("hook without gradients", "puts a hook on a private weight"),
+    ],
+)
+def test_a_weight_whose_gradient_may_be_cut_after_clipping_is_refused(kind: str, said: str) -> None:
+    with pytest.raises(UnsupportedModel, match=said):
+        train(Cut(kind))
 
 
 class Moody(nn.Module):

@@ -241,14 +241,15 @@ def test_masks_of_a_known_seed_do_not_tie_rows_together() -> None:
     assert float(torch.dist(masked_sum(rows), masked_sum(rows))) > 2.0  # as with other rows
 
 
-def test_what_a_loop_draws_comes_from_secret_seeds() -> None:
+@pytest.mark.parametrize("alone", [None, 0, 1, 2], ids=["all", "torch", "python", "numpy"])
+def test_what_a_loop_draws_comes_from_secret_seeds(alone: int | None) -> None:
     def draws() -> tuple[float, float, float]:
         return float(torch.rand(())), random.random(), float(np.random.rand())  # noqa: NPY002
 
-    def seed() -> None:
-        torch.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
+    def seed(which: int | None = None) -> None:
+        seeds = (torch.manual_seed, random.seed, np.random.seed)
+        for one in seeds if which is None else (seeds[which],):
+            one(0)
 
     seed()
     outside, runs = draws(), []
@@ -257,7 +258,7 @@ def test_what_a_loop_draws_comes_from_secret_seeds() -> None:
         seen = {outside}
         with session() as dp:
             for lot in dp.lots():
-                seed()
+                seed(alone)
                 for batch in lot:
                     seen.add(draws())
                     dp.backward(cross_entropy(dp.model)(batch))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidArgument
@@ -213,10 +213,17 @@ def test_one_unit_of_many_rows_that_does_not_fit_is_not_halved_forever() -> None
 def test_groups_must_agree_with_the_plan() -> None:
     model = network()
     for groups, chosen, message in (
-        (None, user_plan(), "must name the user of every example, got none for"),
-        (OWNER[:-1], user_plan(), rf"of every example, got {len(OWNER) - 1:,} for {len(OWNER):,}"),
+        (None, user_plan(), "name the user of every example, one name each, got none for"),
+        (OWNER[:-1], user_plan(), rf"one name each, got {len(OWNER) - 1:,} for {len(OWNER):,}"),
+        (OWNER[:, None], user_plan(), rf"one name each, got {len(OWNER):,} by 1 for"),
         (OWNER, plan(), "make the plan with unit='user'"),
         (OWNER, user_plan(examples=9, lot_size=9), f"names {USERS} users"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             tacit.private(model, sgd(model), chosen, data(), groups=groups)
+
+
+def test_an_example_that_a_subset_names_again_is_no_other_unit() -> None:
+    model, again = network(), Subset(data(), [0, *range(EXAMPLES - 1)])
+    with pytest.raises(InvalidArgument, match="must hold every example once, got a Subset"):
+        tacit.private(model, sgd(model), plan(), again)

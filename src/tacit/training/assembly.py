@@ -20,7 +20,7 @@ from tacit.training.distributed import agreement
 from tacit.training.distributed.sharded import Sharded, at_rest, check_placements, is_sharded
 from tacit.training.distributed.shares import Shares
 from tacit.training.guards import Custody
-from tacit.training.loaders import check_dataset, make_loader
+from tacit.training.loaders import check_dataset, check_once, make_loader
 from tacit.training.lot import Computation
 from tacit.training.noise import (
     ClipState,
@@ -192,12 +192,14 @@ def _check_data(
     dataset: Dataset[Any], groups: Sequence[int] | NDArray[np.int64] | None, plan: Plan
 ) -> None:
     check_dataset(dataset, plan.examples, counts_users=plan.unit == "user")
-    if plan.unit == "user" and (groups is None or len(groups) != len(dataset)):  # type: ignore[arg-type]
-        given = "none" if groups is None else f"{len(groups):,}"
+    named = np.shape(groups)  # type: ignore[arg-type]
+    if plan.unit == "user" and named != (len(dataset),):  # type: ignore[arg-type]
+        given = " by ".join(f"{one:,}" for one in named) or "none"
         raise InvalidArgument(
-            f"groups must name the user of every example, got {given} for {len(dataset):,} "  # type: ignore[arg-type]
-            "examples: the plan's unit is a user"
+            f"groups must name the user of every example, one name each, got {given} for "
+            f"{len(dataset):,} examples: the plan's unit is a user"  # type: ignore[arg-type]
         )
+    check_once(dataset, groups)
 
 
 def _check_lengths(

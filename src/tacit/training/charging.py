@@ -291,7 +291,8 @@ def charges_of(
 def _goes_on(planned: tuple[Plan, int] | None) -> bool:
     """Whether a step is the reservation's next or none: groups take turns, noise or epochs go on.
 
-    Of two runs from copies of one checkpoint the second would release lots of an epoch again.
+    Of two runs from copies of one checkpoint the second would release lots of an epoch again, and
+    each would begin epochs of its own, which are charged whole: more of them than are paid for.
     """
     if planned is None:
         return False

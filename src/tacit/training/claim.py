@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _ASSUMPTIONS = (
     "the model and the loss treat the rows of a batch independently (checked with a few records "
-    "before the first step, and again now and then)",
+    "before the first step, and again now and then), and each row that the data set gives is made "
+    "of one unit's data alone: no mixture of several, and no copy of another unit's",
     "the number of examples, the lot size and the number of steps are public",
     "sampling and noise come from the operating system's entropy, and nobody sees their state; nor "
     "that of torch's, NumPy's and Python's generators, which start there too, and which all that "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from tacit import losses
 from tacit.errors import InvalidArgument
-from tacit.training.loaders import make_loader
+from tacit.training.loaders import keys_of, make_loader
 from tacit.training.progress import checked_metric_name
 from tacit.training.verification import random_state, set_random_state
 
@@ -228,11 +228,16 @@ def check_held_out(dataset: Dataset[Any], held_out: Dataset[Any] | None) -> None
         )
     if held_out is dataset:
         raise InvalidArgument(f"held_out must not be the private data set itself; {remedy}")
-    (base, chosen), (other, trained_on) = _base(held_out), _base(dataset)
-    apart = chosen is not None and trained_on is not None and not {*chosen} & {*trained_on}
-    whole = chosen is None and trained_on is None
-    if (base is other and not apart) or (whole and _overlap(base, other)):
+    if _selected(held_out, dataset) or _overlap(held_out, dataset):
         raise InvalidArgument(f"held_out must not share examples with the private data; {remedy}")
+
+
+def _selected(one: object, other: object) -> bool:
+    """Whether ``Subset`` and ``ConcatDataset`` take the same row for both."""
+    if not (isinstance(one, Sized) and isinstance(other, Sized)):
+        return False  # which is refused elsewhere
+    ours, theirs = keys_of(one, other)
+    return len(np.intersect1d(ours, theirs)) > 0
 
 
 def _overlap(one: object, other: object) -> bool:
@@ -252,11 +257,3 @@ def _overlap(one: object, other: object) -> bool:
     if not (lower.is_contiguous() and upper.is_contiguous()):
         return lower.data_ptr() == upper.data_ptr()
     return lower.data_ptr() + lower.nbytes > upper.data_ptr()
-
-
-def _base(dataset: Dataset[Any]) -> tuple[Dataset[Any], list[int] | None]:
-    """The data set below nested subsets, and which of its examples they choose (None: all)."""
-    if not isinstance(dataset, Subset):
-        return dataset, None
-    base, inner = _base(dataset.dataset)
-    return base, [int(i) if inner is None else inner[i] for i in dataset.indices]

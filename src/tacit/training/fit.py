@@ -109,7 +109,7 @@ class Prepared:
     model: nn.Module
     optimizer: Optimizer | Sequence[Optimizer]
     plan: Plan
-    dataset: Dataset[Any]
+    dataset: Dataset[Any] = field(repr=False)  # a list's text would be its rows
     loss: RowWise | None = None
     held_out: Dataset[Any] | None = None
     correct: RowWise | None = None

@@ -20,6 +20,7 @@ from tacit.errors import Diverged, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import this_process
 from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
+from tacit.training.preflight import check_hooks
 from tacit.training.updates import REPLAYED
 
 if TYPE_CHECKING:
@@ -173,6 +174,7 @@ class Guard:
         """Raises if autograd counts a change of a parameter, or a gradient was set."""
         self._check_stepped()
         self._check_versions()
+        check_hooks(self._parameters)
         for name, parameter in self._stepped.items():
             if parameter.grad is not None:
                 if bool((parameter.grad != 0).any()):
@@ -211,6 +213,16 @@ class Guard:
         if self._is_alarmed:
             self._check_values(wait=False)
             self.check_finite(wait=False)
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The modules that the model has."""
+        return self._places.modules
+
+    @property
+    def modes(self) -> tuple[bool, ...]:
+        """Which of them are in training mode."""
+        return tuple(map(_training, self._places.modules))
 
     def check_before_step(self, *, compare: bool = True) -> None:
         """Raises if a value was changed since the last private step, as far as is known yet.
@@ -346,14 +358,14 @@ class _Places:
 
     def __init__(self, model: nn.Module) -> None:
         self._each = [_Place(*one) for one in model.named_modules()]
-        self._modules = [place.module for place in self._each]
-        held = list(chain.from_iterable(map(_held, self._modules)))
+        self.modules = [place.module for place in self._each]
+        held = list(chain.from_iterable(map(_held, self.modules)))
         self._sizes = list(map(len, held))
         self._values = list(chain.from_iterable(map(_values, held)))
 
     def check(self) -> None:
         """Raises unless all hold the same: before every lot, so no line is run for a module."""
-        held = list(chain.from_iterable(map(_held, self._modules)))
+        held = list(chain.from_iterable(map(_held, self.modules)))
         if list(map(len, held)) == self._sizes:
             now = chain.from_iterable(map(_values, filter(None, held)))
             if all(map(is_, now, self._values)):
@@ -400,6 +412,7 @@ class _Place:
 
 _HELD = ("_parameters", "_modules", "_buffers")
 _held, _values, _version = attrgetter(*_HELD), methodcaller("values"), attrgetter("_version")
+_training = attrgetter("training")
 
 
 def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:

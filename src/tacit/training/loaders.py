@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 from torch.utils.data import Sampler as TorchSampler
 
 from tacit.errors import InvalidArgument
@@ -72,6 +80,60 @@ def check_dataset(dataset: object, examples: int, *, counts_users: bool) -> None
         )
 
 
+def check_once(dataset: Any, groups: Sequence[Any] | NDArray[Any] | None) -> None:
+    """Refuses a selection that names an example more than once, for other users or without any.
+
+    ``Subset`` and ``ConcatDataset`` tell what they select; other data sets are taken at their word.
+    """
+    if not isinstance(dataset, Subset | ConcatDataset):
+        return
+    (keys,) = keys_of(dataset)
+    _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    again = first[same] != np.arange(len(keys))
+    if groups is not None:
+        owners = np.asarray(groups)
+        again &= owners[first[same]] != owners
+    if again.any():
+        raise InvalidArgument(
+            f"dataset must hold every example once, got a {type(dataset).__name__} that names one "
+            "again: each copy would be protected by itself, and its person less than is claimed; "
+            "name each once (a loss may weigh it), or give all copies one user by groups="
+        )
+
+
+def keys_of(*datasets: Any) -> list[NDArray[np.int64]]:
+    """A number for every row of each: the same where it is the same row of the same data set.
+
+    >>> whole = TensorDataset(torch.arange(4))
+    >>> [keys.tolist() for keys in keys_of(Subset(whole, [3, 1]), whole)]
+    [[3, 1], [0, 1, 2, 3]]
+    """
+    read = [_read_from(one, np.arange(len(one))) for one in datasets]
+    sources, places = (np.concatenate(each) for each in zip(*read, strict=True))
+    _, numbers = np.unique(sources, return_inverse=True)
+    keys = numbers * (places.max(initial=0) + 1) + places
+    return np.split(keys, np.cumsum([len(one) for one in datasets])[:-1])
+
+
+def _read_from(
+    dataset: Any, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each of these rows, by number, the data set that it is read from, and its place there."""
+    if isinstance(dataset, Subset):
+        return _read_from(dataset.dataset, np.asarray(dataset.indices, dtype=np.int64)[rows])
+    if not isinstance(dataset, ConcatDataset):
+        counted = rows if rows.min(initial=0) >= 0 else rows % len(dataset)
+        return np.full(len(rows), id(dataset)), counted
+    ends = np.asarray(dataset.cumulative_sizes)
+    rows = rows % ends[-1]
+    parts, sources, places = np.searchsorted(ends, rows, side="right"), rows.copy(), rows.copy()
+    for at, part in enumerate(dataset.datasets):
+        mine = parts == at
+        start = int(ends[at - 1]) if at else 0
+        sources[mine], places[mine] = _read_from(part, rows[mine] - start)
+    return sources, places
+
+
 def make_loader(
     dataset: Dataset[Any],
     device: torch.device,
@@ -80,7 +142,8 @@ def make_loader(
     pin_memory: bool,
 ) -> Loader:
     """The loader that suits a data set: indexing on the device, worker processes, or neither."""
-    if isinstance(dataset, TensorDataset) and collate is None:
+    # A class made of it may choose or change its rows: those of its tensors are others then.
+    if type(dataset) is TensorDataset and collate is None:
         tensors = dataset.tensors
         if all(_same_device(tensor.device, device) for tensor in tensors):
             return OnDevice(tensors)

@@ -105,6 +105,8 @@ class RunState:
         self.follow()  # a release that failed has left noise which no step needs
         own: dict[str, Stateful] = {_RUN: self.run}
         if isinstance(self.plan.sampling, Allocation):
+            if self._is_over:
+                self.epoch.drop()  # none of its lots is to come
             own[_EPOCH] = self.epoch
         if self.memory is not None:
             own[_NOISE] = self.memory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 import numpy as np
 
 from tacit._validation import whole
-from tacit.errors import CheckpointError
+from tacit.errors import CheckpointError, ProtocolError
 from tacit.randomness import assigned, included, subset
 from tacit.randomness.streams import chacha20, one_time_key
 
@@ -100,6 +100,11 @@ class RunningEpoch:
     def is_over(self) -> bool:
         """Whether the next lot is the first of another epoch."""
         return self._next == len(self._ends)
+
+    @property
+    def drawn(self) -> int:
+        """How many of its lots were drawn; 0 once it is over."""
+        return self._next
 
     def begin(self, lots: NDArray[np.int64], count: int) -> None:
         """Starts an epoch of ``count`` lots; ``lots`` says which one each record is in."""
@@ -211,7 +216,18 @@ class LotSampler:
         return drawn
 
     def go_to(self, position: int) -> None:
-        """The next lot is that of this step of the plan: only then a group's turn is right."""
+        """The next lot is that of this step of the plan: only then a group's turn is right.
+
+        Raises:
+            ProtocolError: if an epoch is at another lot: one was drawn and left, uncharged.
+        """
+        of_epochs = isinstance(self._plan.sampling, Allocation)
+        if of_epochs and self._epoch.drawn != position % self._plan.steps_per_epoch:
+            raise ProtocolError(
+                "a lot of the epoch was drawn and left without dp.step(), which no ledger counts: "
+                "epochs that do not end where the plan's do would be more than it is charged for; "
+                "go on from a checkpoint, or start again"
+            )
         self._position = position
 
     def _of_group(self, groups: Groups) -> NDArray[np.int64]:

@@ -234,12 +234,15 @@ class Session:
         guard.check_all()
         self._forget_recordings()
         guard.allow(allowed=True)
+        modules = guard.modules
         try:
             yield
         finally:
             guard.allow(allowed=False)
             guard.clear_gradients()
             guard.note_all()
+            if guard.modules != modules:
+                self._verifier.forget()
 
     def _forget_recordings(self) -> None:
         """Recordings read weights and fingerprints where they lay, which is about to change."""
@@ -270,7 +273,9 @@ class Session:
 
     def _drawn(self) -> Generator[Lot, None, None]:
         while self.steps_taken < self._run_state.run.last_step:
-            self._custody.inside().check_before_lot()
+            guard = self._custody.inside()
+            guard.check_before_lot()
+            self._verifier.meet(guard.modes)
             if self._verifier.watches:
                 preflight.check_modules(self.model)
             self._between_lots("a new lot")
@@ -297,8 +302,7 @@ class Session:
 
     def _sampled(self) -> NDArray[np.int64]:
         """A sample, or this process's part of it."""
-        if self._run_state.groups is not None:
-            self._sampler.go_to(self._run_state.position)  # whose turn it is
+        self._sampler.go_to(self._run_state.position)
         drawn = self._sampler.draw()
         return drawn if self.world.is_alone else self.world.share(drawn)
 

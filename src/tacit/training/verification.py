@@ -7,8 +7,9 @@ change is named. Then one unit is looked at with its company and without, where 
 if batches are padded to their longest row, shorter: its clipped gradient must be the same. A batch
 of a lot counts only when its repetitions have agreed with it.
 
-This is done before the first lot, with records of the whole data set, and again in lots that come
-at random, as often as it takes less than 1 % of the time.
+This is done before the first lot, with records of the whole data set, whenever modules or their
+modes have changed, and again in lots that come at random, as often as it takes less than 1 % of the
+time.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class Verifier:
         self._parameters = parameters
         self._schedule = schedule
         self._armed = True
+        self._met: set[tuple[bool, ...]] = set()  # the modes of modules in lots so far
         self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
@@ -174,6 +176,19 @@ class Verifier:
         """A lot is about to be sampled: now and then one is checked again, at random."""
         if self._schedule is not None and self._schedule.due():
             self.arm()
+
+    def meet(self, modes: tuple[bool, ...]) -> None:
+        """Checks the next batch if the modules were in these modes in no lot before.
+
+        In another mode they may mix rows that were apart.
+        """
+        if modes not in self._met:
+            self._met.add(modes)
+            self.arm()
+
+    def forget(self) -> None:
+        """Checks again, as the modules are others now."""
+        self._met.clear()
 
     def rest(self) -> None:
         """Checks no more batches."""
@@ -233,8 +248,8 @@ class Verifier:
         released = _distance(result.sums, {})
         if not released <= clip * (1.0 + 1e-3):
             raise UnsupportedModel(
-                f"one unit alone added {released:.6g} to the sum, above the clip of {clip:.6g}: "
-                "the engine is at fault, please report it"
+                f"one unit alone added more to the sum than the clip of {clip:.6g}: the engine is "
+                "at fault, please report it"
             )
 
     def compare(self, batch: Batch, losses: Tensor, result: BatchSums, clip: float) -> None:
@@ -287,8 +302,8 @@ class Verifier:
         moved, limit = _distance(first.result.sums, result.sums), 2.0 * clip * count
         if not moved <= limit * (1.0 + 1e-3):
             raise UnsupportedModel(
-                f"replacing {_units(count)} moved the sum by {moved:.6g}, above the limit of twice "
-                f"the clip each, {limit:.6g}{self._culprit(batch, first.tolerance)}"
+                f"replacing {_units(count)} moved the sum by more than twice the clip each, "
+                f"{limit:.6g}{self._culprit(batch, first.tolerance)}"
             )
         self._prints = self._prints[:1]
         if self._pending is None:
@@ -522,9 +537,9 @@ class Chance:
     everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
 
     Guarantee:
-        Lots begin with seeds of ``stream``, also after the loop has seeded torch. Processes that
-        train together have one each. Generators of one's own are not seen. Without a stream
-        nothing is seeded.
+        Lots begin with seeds of ``stream``, also after a loop, a metric or a callback has seeded
+        any of them. Processes that train together have one each. Generators of one's own are not
+        seen. Without a stream nothing is seeded.
     """
 
     def __init__(self, stream: Stream | None) -> None:
@@ -536,13 +551,16 @@ class Chance:
         """From now on nobody knows what will be drawn."""
         if self._stream is not None:
             self._before = random_state()
-            self._renew(self._stream)
+            self._renew_torch(self._stream)
+            self._renew_others(self._stream)
 
     def begin_lot(self) -> None:
-        """Draws from another seed if torch was seeded since."""
-        if self._before is None or self._stream is None or torch.initial_seed() == self._seed:
+        """Draws from other seeds; of torch's only if it was seeded since, for only it tells."""
+        if self._before is None or self._stream is None:
             return
-        self._renew(self._stream)
+        if self._was_seeded:
+            self._renew_torch(self._stream)
+        self._renew_others(self._stream)
 
     def leave(self) -> None:
         """Puts the generators back where the session found them."""
@@ -550,8 +568,19 @@ class Chance:
             set_random_state(self._before)
             self._before = None
 
-    def _renew(self, stream: Stream) -> None:
+    @property
+    def _was_seeded(self) -> bool:
+        """Whether torch has another seed than it was given here, on the CPU or on a GPU."""
+        seeds = {torch.initial_seed()}
+        if torch.cuda.is_initialized():
+            seeds.add(torch.cuda.initial_seed())
+        return seeds != {self._seed}
+
+    def _renew_torch(self, stream: Stream) -> None:
         self._seed = int.from_bytes(stream.bytes(8)) >> 1
         torch.manual_seed(self._seed)
+
+    @staticmethod
+    def _renew_others(stream: Stream) -> None:
         random.seed(stream.bytes(32))
         np.random.seed(np.frombuffer(stream.bytes(32), np.uint32))  # noqa: NPY002 - as above

@@ -246,6 +246,21 @@ def test_what_a_left_out_record_holds_does_not_matter(kind: Any, views: int) -> 
     assert not torch.equal(usual, trained(kind(*rows(8)), OUT, views))
 
 
+class Reversed(TensorDataset):
+    """Chooses its rows itself, as data sets do that leave some out."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(len(self) - 1 - index)
+
+
+def test_who_is_left_out_is_a_row_of_the_data_set_and_not_of_its_tensors() -> None:
+    turned = [one.flip(0) for one in rows(None)]
+    strange = [one.flip(0) for one in rows(7)]
+    usual = trained(Reversed(*turned), OUT)
+    assert torch.equal(usual, trained(Reversed(*strange), OUT))
+    assert torch.equal(usual, trained(TensorDataset(*rows(None)), OUT))
+
+
 def test_it_matters_if_it_is_in() -> None:
     everyone = np.zeros(ROWS, dtype=bool)
     whole = trained(TensorDataset(*rows(None)), everyone)

@@ -130,6 +130,23 @@ def test_hashes_see_order_content_and_kind() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+class Ordered(TensorDataset):
+    """Takes its rows in an order of its own."""
+
+    def __init__(self, order: list[int]) -> None:
+        super().__init__(*rows().tensors)
+        self.order = order
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(self.order[index])
+
+
+def test_hashes_are_of_the_rows_of_a_data_set_and_not_of_its_tensors() -> None:
+    order = list(range(EXAMPLES))
+    assert agreement.data_hash(Ordered(order)) == agreement.data_hash(Ordered([*order]))
+    assert agreement.data_hash(Ordered(order)) != agreement.data_hash(Ordered(order[::-1]))
+
+
 class Files(Dataset[Any]):
     """A list of files somewhere, which are read one by one, and a cache that ranks fill."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,18 @@ def test_all_forms_of_a_data_set_are_read_alike(dataset: object) -> None:
     torch.testing.assert_close(found.inputs, torch.from_numpy(ROWS))
     assert found.labels.tolist() == LABELS.tolist()
     assert (found.units, found.owners.tolist()) == (6, [0, 1, 2, 3, 4, 5])
+
+
+class Reversed(TensorDataset):
+    """Chooses its rows itself, as data sets do that leave some out."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(len(self) - 1 - index)
+
+
+def test_rows_are_those_of_the_data_set_and_not_of_its_tensors() -> None:
+    found = read(Reversed(torch.from_numpy(ROWS), torch.from_numpy(LABELS)), 3)
+    assert found.labels.tolist() == LABELS.tolist()[::-1]
 
 
 def test_an_array_that_cannot_be_written_to_is_read() -> None:

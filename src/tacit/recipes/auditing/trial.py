@@ -273,7 +273,7 @@ def without(prepared: Prepared, left_out: NDArray[np.bool_]) -> Prepared:
     """
     counted = torch.from_numpy(np.where(left_out, 0.0, 1.0).astype(np.float32))
     loss = prepared.loss or default_loss
-    if isinstance(prepared.dataset, TensorDataset) and prepared.collate is None:
+    if type(prepared.dataset) is TensorDataset and prepared.collate is None:
         # Stays a data set of tensors, which is indexed on its device.
         tensors = prepared.dataset.tensors
         marked = TensorDataset(*tensors, counted.to(tensors[0].device))

@@ -333,6 +333,12 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.enabled and func in _COPIES and not torch.compiler.is_compiling():
             return self._copied(func, args, kwargs)
+        if self.enabled and func is Tensor.register_hook and self.is_weight(args[0]):
+            raise UnsupportedModel(
+                "the forward pass puts a hook on a private weight, or on what it computes of one: "
+                "it is given gradients without noise, and may change them after they are clipped; "
+                "leave it out"
+            )
         if not self.enabled or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func is Tensor.backward:

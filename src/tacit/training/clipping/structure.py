@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import _engine_run_backward
 
 from tacit.errors import UnsupportedModel
@@ -65,7 +66,23 @@ def origin_of(weight: Tensor, parameters: Mapping[str, Tensor]) -> Origin:
         view = _view(weight, parameters[names[0]])
         if view is not None:
             return Origin(names, view)
+    _check_linear(weight)
     return Origin(names, expression=True)
+
+
+def _check_linear(weight: Tensor) -> None:
+    """Refuses an expression whose backward pass is Python code, which need not be linear.
+
+    Norms are those of what it makes of each unit's gradient, and the sum is what it makes of the
+    sum of scaled ones. Those of torch's own operations are linear.
+    """
+    for node in _nodes(weight):
+        if isinstance(node, BackwardCFunction):
+            raise UnsupportedModel(
+                f"a private weight is computed by an operation with a backward pass of its own "
+                f"({type(node).__name__}), which may change gradients after they are clipped; "
+                "compute it by torch's own operations, such as w + (w.sign() - w).detach()"
+            )
 
 
 def separate(origins: Iterable[Origin], parameter: Tensor) -> bool:
@@ -122,7 +139,12 @@ def _leaf_names(weight: Tensor, parameters: Mapping[str, Tensor]) -> tuple[str, 
 
 def reached_leaves(tensor: Tensor) -> set[int]:
     """The ids of the leaves that a backward pass from ``tensor`` would reach."""
-    found: set[int] = set()
+    variables = (getattr(node, "variable", None) for node in _nodes(tensor))
+    return {id(one) for one in variables if one is not None}
+
+
+def _nodes(tensor: Tensor) -> set[object]:
+    """The operations that a backward pass from ``tensor`` would go through."""
     todo: list[object] = [tensor.grad_fn]
     seen: set[object] = set()
     while todo:
@@ -130,12 +152,9 @@ def reached_leaves(tensor: Tensor) -> set[int]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
         following: Sequence[tuple[object, int]] = getattr(node, "next_functions", ())
         todo.extend(one for one, _ in following)
-    return found
+    return seen
 
 
 # ---- the rows of a result

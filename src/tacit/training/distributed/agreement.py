@@ -133,7 +133,7 @@ def data_hash(dataset: Dataset[Any]) -> str:
     if isinstance(dataset, Subset):
         places = np.asarray(dataset.indices, dtype=np.int64)
         return _hash(_raw(places), data_hash(dataset.dataset).encode())
-    if isinstance(dataset, TensorDataset):
+    if type(dataset) is TensorDataset:
         return _hash(*(part for one in dataset.tensors for part in _tensor(one)))
     length = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
     if not length:

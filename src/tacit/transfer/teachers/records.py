@@ -142,7 +142,7 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
             f"dataset must be (inputs, labels) or map-style, got a {type(dataset).__name__}; "
             "pass loader.dataset"
         )
-    if isinstance(dataset, TensorDataset):
+    if type(dataset) is TensorDataset:
         dataset = dataset.tensors
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         return dataset[0], dataset[1]
