@@ -11,7 +11,7 @@ from torch.utils.data import Subset, TensorDataset
 
 import tacit
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import Diverged, InvalidArgument, ProtocolError
 from tacit.runs import Interruption, Task
 from tacit.runs.search import Search, Searching, search_from
 from tacit.training import FullBatch
@@ -154,6 +154,25 @@ def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path)
     x, y = zip(*own({"lr": 1.0}).held_out, strict=True)
     right = won.model(torch.stack(x)).argmax(1) == torch.stack(y)
     assert float(right.float().mean()) == pytest.approx(won.score)
+
+
+def test_rates_at_which_training_diverges_lose() -> None:
+    def steep(settings: dict[str, Any]) -> tacit.Prepared:
+        found = own(settings)
+        found.optimizer.param_groups[0]["weight_decay"] = 1.0  # weights grow by the rate each step
+        return found
+
+    tried: list[float] = []
+
+    def counted(settings: dict[str, Any]) -> tacit.Prepared:
+        tried.append(settings["lr"])
+        return steep(settings)
+
+    won = tacit.search(counted, {"lr": [0.1, 1e30]}, epsilon=3, delta=1e-3, runs=10)
+    assert won.candidate == {"lr": 0.1}
+    assert tried.count(1e30) > 1  # once to see the plan, and in a run
+    with pytest.raises(Diverged, match="every run of the search"):
+        tacit.search(steep, {"lr": [1e30]}, epsilon=3, delta=1e-3, runs=2)
 
 
 def test_a_search_needs_an_accuracy_to_choose_by() -> None:

@@ -25,7 +25,13 @@ from tacit.accounting import (
     epsilon,
     from_json,
 )
-from tacit.errors import BudgetExceeded, CheckpointError, InvalidArgument, TamperedLedger
+from tacit.errors import (
+    BudgetExceeded,
+    CheckpointError,
+    Diverged,
+    InvalidArgument,
+    TamperedLedger,
+)
 from tacit.ledger import Ledger
 from tacit.selection import (
     Allowance,
@@ -330,6 +336,29 @@ def test_errors_of_a_run_are_not_hidden() -> None:
 
     with pytest.raises(ZeroDivisionError):
         search(fails)
+
+
+def test_a_run_that_diverged_has_lost_and_is_not_tried_again(tmp_path: Path) -> None:
+    """Were it tried again, each time would be one more release that nobody charged."""
+    calls: list[Any] = []
+
+    def train(candidate: Any, _: Allowance) -> Any:
+        calls.append(candidate)
+        if candidate > 1:
+            raise Diverged("too large a step")
+        return candidate
+
+    found = search(train, (1, 2), runs=MANY)
+    assert (found.candidate, found.score) == (1, 1.0)
+    assert set(calls) == {1, 2}
+    calls.clear()
+    found = search(train, (2, 3), runs=MANY, folder=tmp_path / "journal")
+    tried = len(calls)
+    again = search(train, (2, 3), runs=MANY, folder=tmp_path / "journal")
+    assert len(calls) == tried > 1
+    for one in (found, again):
+        assert (one.candidate, one.model, one.score) == (None, None, -math.inf)
+    assert found.epsilon <= 2.0
 
 
 def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import torch
 from tacit import _files
 from tacit._validation import check_delta, positive, probability
 from tacit.accounting import DiscreteLaplace
-from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, Diverged, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
 from tacit.runs.folder import SEARCH
@@ -234,7 +234,16 @@ def search(
         adjacency=plan.adjacency, budget=budget, label=label, folder=folder,
         models=TrainedModels(),
     )  # fmt: skip
+    _check_won(found)
     return replace(found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit)
+
+
+def _check_won(found: Winner) -> None:
+    if found.candidate is None:
+        raise Diverged(
+            "every run of the search ended with weights that are not finite, and what was charged "
+            "stands; search smaller learning rates in another folder"
+        )
 
 
 def _common_plan(
@@ -309,6 +318,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
             found = searching.run(account.budget, account.label, kept.folder.inner(SEARCH))
         except Interrupted:  # what a run of the search left is in the journal
             raise Interrupted("stopped during the search", resumable=True) from None
+        _check_won(found)
         settings = changed(task.settings, found.candidate)
         kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)

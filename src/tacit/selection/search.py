@@ -56,8 +56,8 @@ def private_search(
 
     Args:
         train: ``train(candidate, allowance)`` returns a model and keeps to the allowance, whatever
-            the candidate; or a scikit-learn estimator with a parameter ``epsilon``, of which each
-            run fits a copy to ``data``.
+            the candidate, and has lost if it raises ``tacit.errors.Diverged``; or a scikit-learn
+            estimator with a parameter ``epsilon``, of which each run fits a copy to ``data``.
         candidates: A list of them, or a dictionary of lists whose combinations they are. They must
             not depend on the private data.
         epsilon: The ε of the whole search.
@@ -290,7 +290,8 @@ class Winner:
     """The winner of a private search.
 
     Attributes:
-        candidate: The candidate that won; None if there was no run, as Poisson runs allow.
+        candidate: The candidate that won; None if there was no run, as Poisson runs allow, or none
+            that had a model: training diverged in all.
         model: What its run returned.
         score: Its score; minus infinity if no run had one.
         terms: The event of the search, and what each run was allowed.
