@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import pickle
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from tacit._workers import fork
 from tacit.accounting import epsilon as epsilon_of
 from tacit.errors import InvalidArgument, ProtocolError
 from tacit.mechanisms import SparseVector, sparse_vectors
@@ -181,6 +183,22 @@ def test_no_copies() -> None:
         with pytest.raises(InvalidArgument, match="cannot be copied or pickled"):
             copied(vector)
     assert "threshold_scale" in repr(vector)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_a_forked_process_gets_no_answer() -> None:
+    """Each would find its own "above", for one charge."""
+    vector = SparseVector(100, sensitivity=1, epsilon=1)
+    child = fork()
+    if child == 0:
+        try:
+            vector.above(500)
+        except ProtocolError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert vector.above(500)
+    assert vector.done
 
 
 def test_refusals() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, final
@@ -34,7 +35,8 @@ class SparseVector:
         If neighbours move no query by more than ``sensitivity``, all answers together are the
         release that ``event`` describes, with what was asked for, also when later queries are
         chosen by earlier answers. Noise is real-valued, and compared by as many binary digits as it
-        takes. A query that is not a finite number is refused, and the refusal tells that.
+        takes. A query that is not a finite number is refused, and the refusal tells that. Only the
+        process that made it is answered.
 
     Args:
         threshold: Public.
@@ -86,7 +88,7 @@ class SparseVector:
         )
         self.event = _event(frame, asked, terms.adjacency)
         self._grant = terms.charge(self.event, asked.delta)
-        self._lock = threading.Lock()
+        self._lock, self._home = threading.Lock(), os.getpid()
         self._noise = RealNoise(noise, self._grant.stream)
         self._asked = 0
         self._found = 0
@@ -121,6 +123,11 @@ class SparseVector:
         value = finite("query", query)
         if value.ndim != 0:
             raise InvalidArgument(f"query must be one number, got the shape {value.shape}")
+        if os.getpid() != self._home:
+            raise ProtocolError(
+                "this sparse vector belongs to the process that made it: in each forked one it "
+                "would answer again, uncharged; ask it there, or make a new one"
+            )
         with self._lock:
             if self.done:
                 raise ProtocolError(
