@@ -419,7 +419,7 @@ class _Reference:
         self.value = value
 
 
-def test_estimators_are_searched() -> None:
+def test_estimators_are_searched(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from tacit.convex import LogisticRegression  # noqa: PLC0415
 
@@ -440,6 +440,9 @@ def test_estimators_are_searched() -> None:
     assert found.score == found.model.score(rows[2000:], labels[2000:])
     with pytest.raises(InvalidArgument, match="event must be left out with an estimator"):
         search(LogisticRegression(data_norm=1.0), [{}], data=(rows, labels))
+    budget = Ledger(f"sqlite:///{tmp_path / 'a.db'}").open("people", 9.0, 1e-4, unit="user")
+    with pytest.raises(InvalidArgument, match="unit must be that of the budget 'people', 'user'"):
+        search(LogisticRegression(), [{}], data=(rows, labels), event=None, budget=budget)
     private = noisy_accuracy(rows[2000:], labels[2000:], 0.2)
     charged = private_search(
         LogisticRegression(data_norm=1.0, classes=[0, 1], delta=1e-6),

@@ -110,8 +110,8 @@ def private_search(
     scoring = check_score(score)
     neighbours = adjacency or _default_adjacency(train, budget)
     trainer = trainer_of(train, data, offered, neighbours)
-    if isinstance(trainer, EstimatorTrainer) and event is not None:
-        raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
+    if isinstance(trainer, EstimatorTrainer):
+        _check_estimators(event, budget)
     terms = settle(
         _law(runs, len(offered)),
         scoring,
@@ -134,6 +134,16 @@ def private_search(
             work = SearchWork(trainer, scoring, terms.allowance, offered)
             _run(kept, progress, work, workers, enough)
     return _found(progress, offered, terms, scoring, budget)
+
+
+def _check_estimators(event: object, budget: Budget | None) -> None:
+    if event is not None:
+        raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
+    if budget is not None and budget.unit != "example":
+        raise InvalidArgument(
+            f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example', for "
+            "an estimator protects a row; charge another budget"
+        )
 
 
 def _law(runs: Runs | float | None, candidates: int) -> Runs:
