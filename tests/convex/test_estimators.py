@@ -351,8 +351,21 @@ def test_refusals_print_nothing_of_the_data():
         model.fit(rows.tolist(), labels)
     with pytest.raises(InvalidArgument, match="y must be one per row, got 2 dimensions"):
         model.fit(rows, np.zeros((50, 2)))
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+    with pytest.raises(InvalidArgument, match="y must be one per row of X, and there are more"):
         model.fit(rows, labels[:-1])
+    with pytest.raises(InvalidArgument, match=r"X must be a 2-D array .*, got 1 dimensions$"):
+        model.fit(rows[:, 0], labels)
+    with pytest.raises(InvalidArgument, match=r"X must be real numbers: .*; give X\.real$"):
+        model.fit(rows + 0j, labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_there_is_nobody_does_not_show_if_a_bound_is_declared(kind):
+    known = {"data_norm": 1.0, "method": "output"} | KINDS[kind]
+    model = kind(1.0, **known, examples=400).fit(np.zeros((0, 2)), np.zeros(0))
+    assert model.coef_.any()
+    with pytest.raises(ValueError, match="minimum of 1 is required"):  # their number is public
+        kind(1.0, **known).fit(np.zeros((0, 2)), np.zeros(0))
 
 
 def test_a_delta_under_which_one_may_be_published_is_refused(tmp_path):

@@ -11,8 +11,9 @@ from torch.utils.data import Subset, TensorDataset
 
 import tacit
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
-from tacit.errors import InvalidArgument, ProtocolError
+from tacit.errors import Diverged, InvalidArgument, ProtocolError
 from tacit.runs import Interruption, Task
+from tacit.runs import search as runs_search
 from tacit.runs.search import Search, Searching, search_from
 from tacit.training import FullBatch
 
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from tacit.selection import Winner
 
 
-def search(journal: Path, recipe: Any = None, **told: Any) -> Winner:
+def search(journal: Path, recipe: Any = None, *, budget: Any = None, **told: Any) -> Winner:
     task = Task(
         settings=small.Settings(), data=small.split(), epsilon=3.0, delta=1e-5,
         device=torch.device("cpu"),
     )  # fmt: skip
     asked = Search(**{"candidates": {"lr": (0.5, 0.4)}, "runs": 2.0} | told)
     searching = Searching(recipe or small.recipe(), task, asked, Interruption())
-    return searching.run(None, "label", journal)
+    return searching.run(budget, "label", journal)
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +88,44 @@ def test_a_recipe_without_a_plan_can_be_searched(tmp_path: Path) -> None:
         search(tmp_path / "other", recipe, score="training", score_epsilon=0.5)
 
 
-def test_a_search_is_charged_to_a_budget_for_whom_the_recipe_protects(tmp_path: Path) -> None:
-    task = Task(
-        settings=small.Settings(), data=small.split(), epsilon=3.0, delta=1e-5,
-        device=torch.device("cpu"),
-    )  # fmt: skip
-    asked = Search(candidates={"lr": (0.5, 0.4)}, runs=2.0)
-    with tacit.Ledger(tmp_path / "budget.db") as ledger:
-        budget = ledger.open("users", epsilon=9.0, delta=1e-4, unit="user")
-        for number, one in enumerate((small.recipe(), small.unplanned(lambda _: None))):
-            searching = Searching(one, task, asked, Interruption())
-            with pytest.raises(InvalidArgument, match="budget must be one for the run's unit"):
-                searching.run(budget, "label", tmp_path / str(number))
-        assert budget.spent().epsilon == 0
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"unit": "user"}, "unit must be that of the budget 'b', 'user', got 'example'"),
+        ({"adjacency": "replace-one"}, "adjacency must be that of the budget 'b', 'replace-one'"),
+    ],
+    ids=["unit", "adjacency"],
+)
+def test_a_budget_for_others_than_the_runs_protect_is_refused(
+    tmp_path: Path, terms: dict[str, Any], words: str
+) -> None:
+    """Each run trains by its plan: of other neighbours it promises less than the search says."""
+    budget = tacit.Ledger(f"sqlite:///{tmp_path / 'a.db'}").open("b", 9.0, 1e-4, **terms)
+    with pytest.raises(InvalidArgument, match=words):
+        search(tmp_path / "search", candidates={"steps": (5, 10)}, budget=budget)
+    assert budget.spent().epsilon == 0
+
+
+def test_a_noisy_score_counts_each_record_once(tmp_path: Path) -> None:
+    """A row of many numbers, or a user of many rows, would move the count by more than 1."""
+    outline = small.recipe().outline
+    assert outline is not None
+
+    def for_users(task: Task) -> Any:
+        plan = replace(outline(task).plan, unit="user", examples_per_user=3)
+        return replace(outline(task), plan=plan)
+
+    with pytest.raises(InvalidArgument, match="counts examples, and the plan protects each user"):
+        search(
+            tmp_path, replace(small.recipe(), outline=for_users), score="training", score_epsilon=1
+        )
+    by_tokens = replace(own({"lr": 1.0}), correct=lambda _, batch: batch[0] > 0.0)
+    for refused in (by_tokens, replace(by_tokens, held_out=None)):
+        with pytest.raises(InvalidArgument, match="right or wrong as a whole"):
+            runs_search.check_rows(refused)
+    by_rows = replace(by_tokens, correct=lambda _, batch: batch[0][:, 0] > 0.0)
+    runs_search.check_rows(by_rows)
+    runs_search.check_rows(own({"lr": 1.0}))
 
 
 def test_a_search_comes_back_from_its_plain_form() -> None:
@@ -171,6 +197,25 @@ def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path)
     assert float(right.float().mean()) == pytest.approx(won.score)
 
 
+def test_rates_at_which_training_diverges_lose() -> None:
+    def steep(settings: dict[str, Any]) -> tacit.Prepared:
+        found = own(settings)
+        found.optimizer.param_groups[0]["weight_decay"] = 1.0  # weights grow by the rate each step
+        return found
+
+    tried: list[float] = []
+
+    def counted(settings: dict[str, Any]) -> tacit.Prepared:
+        tried.append(settings["lr"])
+        return steep(settings)
+
+    won = tacit.search(counted, {"lr": [0.1, 1e30]}, epsilon=3, delta=1e-3, runs=10)
+    assert won.candidate == {"lr": 0.1}
+    assert tried.count(1e30) > 1  # once to see the plan, and in a run
+    with pytest.raises(Diverged, match="every run of the search"):
+        tacit.search(steep, {"lr": [1e30]}, epsilon=3, delta=1e-3, runs=2)
+
+
 def test_a_search_needs_an_accuracy_to_choose_by() -> None:
     def measured(settings: dict[str, Any]) -> tacit.Prepared:
         ready = own(settings)
@@ -228,5 +273,5 @@ def test_ones_own_search_refuses_in_one_line(changes: dict[str, Any], words: str
 def test_ones_own_search_refuses_a_budget_for_another_unit(tmp_path: Path) -> None:
     ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
     budget = ledger.open("users", epsilon=4, delta=1e-3, unit="user")
-    with pytest.raises(InvalidArgument, match="budget must be one for the run's unit 'example'"):
+    with pytest.raises(InvalidArgument, match="unit must be that of the budget 'users', 'user'"):
         tacit.search(own, {"lr": [1.0]}, epsilon=3, delta=1e-3, budget=budget)

@@ -29,6 +29,7 @@ from tacit.accounting import (
 from tacit.errors import (
     BudgetExceeded,
     CheckpointError,
+    Diverged,
     InvalidArgument,
     LedgerError,
     TamperedLedger,
@@ -383,6 +384,29 @@ def test_errors_of_a_run_are_not_hidden() -> None:
         search(fails)
 
 
+def test_a_run_that_diverged_has_lost_and_is_not_tried_again(tmp_path: Path) -> None:
+    """Were it tried again, each time would be one more release that nobody charged."""
+    calls: list[Any] = []
+
+    def train(candidate: Any, _: Allowance) -> Any:
+        calls.append(candidate)
+        if candidate > 1:
+            raise Diverged("too large a step")
+        return candidate
+
+    found = search(train, (1, 2), runs=MANY)
+    assert (found.candidate, found.score) == (1, 1.0)
+    assert set(calls) == {1, 2}
+    calls.clear()
+    found = search(train, (2, 3), runs=MANY, folder=tmp_path / "journal")
+    tried = len(calls)
+    again = search(train, (2, 3), runs=MANY, folder=tmp_path / "journal")
+    assert len(calls) == tried > 1
+    for one in (found, again):
+        assert (one.candidate, one.model, one.score) == (None, None, -math.inf)
+    assert found.epsilon <= 2.0
+
+
 def test_ray_is_needed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     search()
@@ -441,7 +465,7 @@ class _Reference:
         self.value = value
 
 
-def test_estimators_are_searched() -> None:
+def test_estimators_are_searched(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     from tacit.convex import LogisticRegression  # noqa: PLC0415
 
@@ -462,6 +486,9 @@ def test_estimators_are_searched() -> None:
     assert found.score == found.model.score(rows[2000:], labels[2000:])
     with pytest.raises(InvalidArgument, match="event must be left out with an estimator"):
         search(LogisticRegression(data_norm=1.0), [{}], data=(rows, labels))
+    budget = Ledger(f"sqlite:///{tmp_path / 'a.db'}").open("people", 9.0, 1e-4, unit="user")
+    with pytest.raises(InvalidArgument, match="unit must be that of the budget 'people', 'user'"):
+        search(LogisticRegression(), [{}], data=(rows, labels), event=None, budget=budget)
     private = noisy_accuracy(rows[2000:], labels[2000:], 0.2)
     charged = private_search(
         LogisticRegression(data_norm=1.0, classes=[0, 1], delta=1e-6),

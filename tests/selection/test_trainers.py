@@ -38,6 +38,13 @@ class Leaky(Mean):
         return ApproxDp(2 * self.epsilon, self.delta)
 
 
+class Seeded(Mean):
+    """An estimator whose noise may come from a seed."""
+
+    def __init__(self, random_state: int | None = None, epsilon: float = 1.0) -> None:
+        self.random_state, self.epsilon = random_state, epsilon
+
+
 def test_candidates() -> None:
     assert listed([1, 2]) == (1, 2)
     grid = {"a": [1, 2], "b": ["x", "y"]}
@@ -79,6 +86,7 @@ def test_an_estimator_is_copied_and_given_its_share() -> None:
         (lambda: trainer_of(Mean(budget=3), DATA, ({},), "add-remove"), "budget=None"),
         (lambda: trainer_of(Mean(), DATA, ({"epsilon": 9},), "add-remove"), "got 'epsilon'"),
         (lambda: trainer_of(Mean(), DATA, ({"random_state": 1},), "add-remove"), "random_state"),
+        (lambda: trainer_of(Seeded(0), DATA, ({},), "add-remove"), "random_state=None"),
         (lambda: trainer_of(Mean(), DATA, ({"size": 1},), "add-remove"), "got 'size'"),
         (lambda: trainer_of(Mean(), DATA, (3,), "add-remove"), "must be dictionaries"),
     ],

@@ -245,6 +245,8 @@ def test_the_lowest_threshold_for_a_failure(cutoff):
 def test_rounds_that_promise_nothing_are_refused():
     with pytest.raises(InvalidArgument, match="rounds alone promise nothing"):
         StableMax.for_failure(1e-6, epsilon=50.0, queries=10, cutoff=1)
+    with pytest.raises(InvalidArgument, match="failure must be larger"):
+        StableMax.for_failure(1e-90, epsilon=1.0, queries=10, cutoff=1)
     with pytest.raises(InvalidArgument, match="nothing is promised"):
         StableMax(threshold=9.0, epsilon=50.0, cutoff=1).declared(queries=10)
 

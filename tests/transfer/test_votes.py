@@ -50,6 +50,8 @@ def test_counts_are_a_copy_that_cannot_be_written_and_are_not_printed():
         (np.array([[np.nan, 1.0]]), "fractions or nan"),
         (np.array([[np.inf, 1.0]]), "between 0 and"),
         (np.array([[2**64 - 1, 1]], dtype=np.uint64), "between 0 and"),
+        (np.array([[2**39 - 1, 1]]), "between 0 and"),  # in steps of the noise, beyond int64
+        (np.array([[2**35, 2**35, 1]]), r"at most 2\*\*36"),
         (np.array([[True, False]]), "array of bool"),
         (np.array([["a", "b"]]), "whole numbers"),
     ],

@@ -17,7 +17,7 @@ from tacit.mechanisms._records import entries, is_frame, is_series, numbers
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-    from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise InvalidArgument(
         "tacit.convex's estimators need scikit-learn: pip install 'tacit[sklearn]'"
@@ -93,14 +93,29 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         return scaling
 
     def _rows(self, data: Any) -> Array:
-        """The rows as float64, each entry read by itself; one that is no number is missing."""
+        """The rows as float64, each entry read by itself; one that is no number is missing.
+
+        There may be none of them where their number is protected.
+        """
         if isinstance(data, list | tuple):
             raise InvalidArgument(
                 "X must be a 2-D array or a DataFrame, for what is in a list decides its shape; "
                 "give np.asarray(X, dtype=float)"
             )
         read = _numeric(data)
-        return np.asarray(validate_data(self, read, dtype=np.float64, ensure_all_finite=False))
+        # scikit-learn's own refusals of these two show the data.
+        if np.ndim(read) != 2:
+            raise InvalidArgument(
+                "X must be a 2-D array or a DataFrame, one row per example, got "
+                f"{np.ndim(read)} dimensions"
+            )
+        if np.iscomplexobj(read):
+            raise InvalidArgument("X must be real numbers: Complex data not supported; give X.real")
+        found = validate_data(
+            self, read, dtype=np.float64, ensure_all_finite=False,
+            ensure_min_samples=1 if self.examples is None else 0,
+        )  # fmt: skip
+        return np.asarray(found)
 
     def _filled(self, rows: Array, targets: Array) -> tuple[Array, Array]:
         """As many examples as were declared: those that are not there contribute nothing."""
@@ -500,7 +515,8 @@ def _column(name: str, values: Any, rows: Array) -> Any:
         if held.ndim != 1 and held.size != len(held):
             raise InvalidArgument(f"{name} must be one per row, got {held.ndim} dimensions")
         held = held.ravel()
-    check_consistent_length(rows, held)
+    if len(held) != len(rows):
+        raise InvalidArgument(f"{name} must be one per row of X, and there are more or fewer")
     return held
 
 

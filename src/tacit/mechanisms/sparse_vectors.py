@@ -35,7 +35,8 @@ class SparseVector:
         If neighbours move no query by more than ``sensitivity``, all answers together are the
         release that ``event`` describes, with what was asked for, also when later queries are
         chosen by earlier answers. Noise is real-valued, and compared by as many binary digits as it
-        takes. A query that is not a finite number is refused, and the refusal tells that.
+        takes. A query that is not a finite number is refused, and the refusal tells that. Only the
+        process that made it is answered.
 
     Args:
         threshold: Public.

@@ -23,10 +23,9 @@ import torch
 from tacit import _files
 from tacit._validation import check_delta, positive, probability
 from tacit.accounting import DiscreteLaplace
-from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, Diverged, InvalidArgument, ProtocolError
 from tacit.runs import claims
 from tacit.runs import record as records
-from tacit.runs.account import check_unit
 from tacit.runs.folder import SEARCH
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.job import Job, RunTerms, nowhere
@@ -38,7 +37,7 @@ from tacit.runs.settings import as_dict, changed, check_names, names
 from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.distributed.world import launched
-from tacit.training.evaluation import accuracy
+from tacit.training.evaluation import counted, judges_rows
 from tacit.training.fit import Prepared, check_trainable
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tacit.accounting.events import Event
+    from tacit.accounting.events import Adjacency, Event
     from tacit.ledger import Budget
     from tacit.runs.job import Surroundings
     from tacit.runs.recipe import Recipe, Task
@@ -214,8 +213,7 @@ def search(
     """
     plan = _common_plan(prepare, candidates)
     failure = check_delta(delta, plan.examples, plan.unit)
-    if budget is not None:
-        check_unit(budget, plan.unit)
+    _check_budget(budget, plan.unit, plan.adjacency)
 
     def train(candidate: dict[str, Any], allowance: Allowance) -> Trained:
         prepared = prepare(candidate)
@@ -233,7 +231,16 @@ def search(
         adjacency=plan.adjacency, budget=budget, label=label, folder=folder,
         models=TrainedModels(),
     )  # fmt: skip
+    _check_won(found)
     return replace(found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit)
+
+
+def _check_won(found: Winner) -> None:
+    if found.candidate is None:
+        raise Diverged(
+            "every run of the search ended with weights that are not finite, and what was charged "
+            "stands; search smaller learning rates in another folder"
+        )
 
 
 def _common_plan(
@@ -308,6 +315,7 @@ def searched(recipe: Recipe, task: Task, search: Search, place: Place) -> Traine
             found = searching.run(account.budget, account.label, kept.folder.inner(SEARCH))
         except Interrupted:  # what a run of the search left is in the journal
             raise Interrupted("stopped during the search", resumable=True) from None
+        _check_won(found)
         settings = changed(task.settings, found.candidate)
         kept.choose(as_dict(settings), found.model.statement.plan)
         return _winner(found, search, kept.record)
@@ -362,10 +370,13 @@ class Searching:
         self._scores: dict[int, float] = {}
 
     def run(self, budget: Budget | None, label: str, folder: Path) -> Winner:
-        """Searches, or goes on with the one whose journal ``folder`` holds."""
-        unit = self._unit()
-        if budget is not None:
-            check_unit(budget, unit)
+        """Searches, or goes on with the one whose journal ``folder`` holds.
+
+        What a run protects is its plan's to say, so that a budget for others is refused.
+        """
+        unit, adjacency = self._protected()
+        self._check_score(unit)
+        _check_budget(budget, unit, adjacency)
         found = private_search(
             self._train,
             self._search.candidates,
@@ -374,6 +385,7 @@ class Searching:
             score=self._score(),
             event=self._family(),
             runs=self._search.runs,
+            adjacency=adjacency,
             budget=budget,
             label=label,
             folder=folder,
@@ -381,23 +393,40 @@ class Searching:
         )
         return replace(found, unit=unit)
 
-    def _unit(self) -> str:
-        """Whom the recipe protects, whatever is chosen."""
+    def _protected(self) -> tuple[str, Adjacency]:
+        """Whom every run protects, and which data sets are its neighbours."""
         outline = self._recipe.outline
-        found = (
-            {"example"}
-            if outline is None
-            else {outline(self._of(one)).plan.unit for one in self._asked()}
-        )
+        if outline is None:
+            return "example", "add-remove"  # that of a job without a budget
+        plans = [outline(self._of(one)).plan for one in self._asked()]
+        found = {(plan.unit, plan.adjacency) for plan in plans}
         if len(found) > 1:
-            raise InvalidArgument("candidates must protect the same unit, got example and user")
+            raise InvalidArgument(
+                f"candidates must protect the same unit under one adjacency, got {sorted(found)}"
+            )
         return found.pop()
+
+    def _check_score(self, unit: str) -> None:
+        """Refuses to count right examples where they are not what is protected."""
+        recipe = self._recipe
+        if self._search.score_epsilon is None:
+            return
+        if recipe.outline is None or recipe.prepare is None:
+            raise InvalidArgument(
+                f"score = 'training' needs a recipe that fits a plan, and {recipe.name} "
+                "does not; take score = 'held-out'"
+            )
+        if unit != "example":
+            raise InvalidArgument(
+                f"score = 'training' counts examples, and the plan protects each {unit}, who may "
+                "have many; take score = 'held-out'"
+            )
 
     def _score(self) -> PublicScore | PrivateScore:
         if self._search.score_epsilon is None:
             return PublicScore(_held_out)
         scale = 1.0 / self._search.score_epsilon
-        # One record changes the count of right answers by at most 1, whatever its neighbour is.
+        # One record changes the count of right ones by at most 1, whatever its neighbour is.
         event = DiscreteLaplace(scale, sensitivity=1, replace_distance=1.0)
         return PrivateScore(lambda trained: self._scores.pop(id(trained)), event)
 
@@ -410,21 +439,15 @@ class Searching:
         job = Job(terms, nowhere(self._stop), task)
         with seeded(task.seed):
             if recipe.outline is None or recipe.prepare is None:
-                return self._unplanned(task, job)
+                return trained(recipe, task, job)
             plan = job.reserve(_with_noise(recipe.outline(task), allowance))
             prepared = recipe.prepare(task, plan, job.release)
+            if self._search.score_epsilon is not None:
+                check_rows(prepared)
             done = job.fit(prepared)
         if self._search.score_epsilon is not None:
             self._scores = {id(done): _noisy_score(prepared, self._search.score_epsilon)}
         return done
-
-    def _unplanned(self, task: Task, job: Job) -> Trained:
-        if self._search.score_epsilon is not None:
-            raise InvalidArgument(
-                f"score = 'training' needs a recipe that fits a plan, and {self._recipe.name} "
-                "does not; take score = 'held-out'"
-            )
-        return trained(self._recipe, task, job)
 
     def _of(self, candidate: Mapping[str, Any]) -> Task:
         return replace(self._task, settings=changed(self._task.settings, candidate))
@@ -449,6 +472,20 @@ class Searching:
         return [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
 
 
+def _check_budget(budget: Budget | None, unit: str, adjacency: Adjacency) -> None:
+    if budget is None:
+        return
+    for name, ours, theirs in (
+        ("unit", unit, budget.unit),
+        ("adjacency", adjacency, budget.adjacency),
+    ):
+        if ours != theirs:
+            raise InvalidArgument(
+                f"{name} must be that of the budget {budget.name!r}, {theirs!r}, got {ours!r} of "
+                "the runs of the search; charge another budget"
+            )
+
+
 def _held_out(trained: Trained) -> float:
     if trained.accuracy is None:
         raise InvalidArgument("score = 'held-out' needs held-out examples, and there are none")
@@ -470,20 +507,36 @@ def _with_noise(outline: Outline, allowance: Allowance) -> Outline:
     return found
 
 
+def check_rows(prepared: Prepared) -> None:
+    """Refuses a judge of several numbers a row: one record would move the count by as many."""
+    correct, held_out = prepared.correct, prepared.held_out
+    if correct is None:
+        return
+    if held_out is None or not judges_rows(prepared.model, held_out, correct, prepared.collate):
+        raise InvalidArgument(
+            "score = 'training' needs rows that are right or wrong as a whole, and not token by "
+            "token, which held-out rows must show; take score = 'held-out'"
+        )
+
+
 def _noisy_score(prepared: Prepared, epsilon: float) -> float:
     """The share of training examples that are right, with discrete Laplace noise.
 
     Guarantee:
         It is ε-differentially private: one example changes the count by at most 1, and the number
-        of examples is public.
+        of examples is public. That a row is judged by itself is for ``prepared.correct`` to see to.
     """
     from tacit.randomness import discrete_laplace, fresh_stream  # noqa: PLC0415
 
     dataset = prepared.dataset
     rows = len(dataset)  # type: ignore[arg-type]  # a map-style data set has one
-    right = accuracy(prepared.final, dataset, correct=prepared.correct, collate=prepared.collate)
+    right, judged = counted(
+        prepared.final, dataset, correct=prepared.correct, collate=prepared.collate
+    )
+    if judged != rows:
+        raise InvalidArgument("score = 'training' needs one number of correct for each row")
     noise = discrete_laplace(1.0 / epsilon, 1, fresh_stream("score"))
-    return (round(right * rows) + int(noise[0])) / rows
+    return (right + int(noise[0])) / rows
 
 
 @final

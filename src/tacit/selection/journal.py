@@ -69,9 +69,11 @@ class Progress:
     name: str | None = None
     proof: str | None = None
 
-    def record(self, run: int, score: float, model: Any, target: float) -> bool:
-        """Notes that a run is done; returns whether it is the best so far."""
+    def record(self, run: int, score: float | None, model: Any, target: float) -> bool:
+        """Notes that a run is done; returns whether it is the best so far. None has no model."""
         self.done.add(run)
+        if score is None:
+            return False
         rival = Best(run, score)
         if self.best is not None and not self.best.loses_to(rival, target):
             return False

@@ -56,8 +56,8 @@ def private_search(
 
     Args:
         train: ``train(candidate, allowance)`` returns a model and keeps to the allowance, whatever
-            the candidate; or a scikit-learn estimator with a parameter ``epsilon``, of which each
-            run fits a copy to ``data``.
+            the candidate, and has lost if it raises ``tacit.errors.Diverged``; or a scikit-learn
+            estimator with a parameter ``epsilon``, of which each run fits a copy to ``data``.
         candidates: A list of them, or a dictionary of lists whose combinations they are. They must
             not depend on the private data.
         epsilon: The ε of the whole search.
@@ -111,8 +111,8 @@ def private_search(
     scoring = check_score(score)
     neighbours = adjacency or _default_adjacency(train, budget)
     trainer = trainer_of(train, data, offered, neighbours)
-    if isinstance(trainer, EstimatorTrainer) and event is not None:
-        raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
+    if isinstance(trainer, EstimatorTrainer):
+        _check_estimators(event, budget)
     terms = settle(
         _law(runs, len(offered)),
         scoring,
@@ -136,6 +136,16 @@ def private_search(
             _run(kept, progress, work, workers, enough)
         _grant(progress, budget)
     return _found(progress, offered, terms, scoring, budget)
+
+
+def _check_estimators(event: object, budget: Budget | None) -> None:
+    if event is not None:
+        raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
+    if budget is not None and budget.unit != "example":
+        raise InvalidArgument(
+            f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example', for "
+            "an estimator protects a row; charge another budget"
+        )
 
 
 def _law(runs: Runs | float | None, candidates: int) -> Runs:
@@ -327,7 +337,8 @@ class Winner:
     """The winner of a private search.
 
     Attributes:
-        candidate: The candidate that won; None if there was no run, as Poisson runs allow.
+        candidate: The candidate that won; None if there was no run, as Poisson runs allow, or none
+            that had a model: training diverged in all.
         model: What its run returned.
         score: Its score; minus infinity if no run had one.
         terms: The event of the search, and what each run was allowed.

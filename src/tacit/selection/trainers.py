@@ -120,6 +120,11 @@ def _estimator_trainer(
         )
     if names.get("budget") is not None:
         raise InvalidArgument("train must have budget=None: the search charges for all runs")
+    if names.get("random_state") is not None:
+        raise InvalidArgument(
+            f"train must have random_state=None, got {names['random_state']!r}: each run draws "
+            "noise of its own, and noise from a seed can be taken off again"
+        )
     if data is None or len(data) != 2:
         raise InvalidArgument("data must be the pair (X, y) with an estimator")
     for candidate in candidates:

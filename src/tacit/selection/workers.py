@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from tacit import _workers
+from tacit.errors import Diverged
 from tacit.selection.scores import apply_score
 
 if TYPE_CHECKING:
@@ -29,14 +30,21 @@ class SearchWork:
     allowance: Allowance
     candidates: Sequence[Any]
 
-    def run(self, choice: int) -> tuple[Any, float]:
-        """One run: the model and its score."""
-        result = self.trainer(self.candidates[choice], self.allowance)
+    def run(self, choice: int) -> tuple[Any, float | None]:
+        """One run: the model and its score, or neither if its training diverged.
+
+        That is an outcome of the run as a model is. Were it an error, to go on would be to try the
+        run again until it ends well, which one charge does not cover.
+        """
+        try:
+            result = self.trainer(self.candidates[choice], self.allowance)
+        except Diverged:
+            return None, None
         return apply_score(self.score, result)
 
 
-Finished: TypeAlias = tuple[int, Any, float]
-"""The number of a run, its model and its score."""
+Finished: TypeAlias = tuple[int, Any, float | None]
+"""The number of a run, its model and its score; None for both if it diverged."""
 
 
 def carried_out(

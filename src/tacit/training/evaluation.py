@@ -60,16 +60,36 @@ def accuracy(
 
     It says something of ``dataset``, so that must be public or held out.
     """
+    right, judged = counted(model, dataset, correct=correct, collate=collate)
+    if not judged:
+        raise InvalidArgument("held_out must hold at least one example, got none")
+    return right / judged
+
+
+def counted(
+    model: nn.Module,
+    dataset: Dataset[Any],
+    *,
+    correct: RowWise | None = None,
+    collate: Collate | None = None,
+) -> tuple[int, int]:
+    """How many numbers of ``correct`` are true, and how many it gave: one for each row, or more."""
     judge = correct or default_correct
-    right = rows = 0
+    right = judged = 0
     with _evaluating(model):
         for batch in _batches(model, dataset, collate):
             found = judge(model, batch)
             right += int(found.sum())
-            rows += found.numel()
-    if not rows:
-        raise InvalidArgument("held_out must hold at least one example, got none")
-    return right / rows
+            judged += found.numel()
+    return right, judged
+
+
+def judges_rows(
+    model: nn.Module, held_out: Dataset[Any], correct: RowWise, collate: Collate | None
+) -> bool:
+    """Whether ``correct`` gives one number for each row: tried with two, which are public."""
+    few = _few(held_out)
+    return counted(model, few, correct=correct, collate=collate)[1] == len(few)
 
 
 def measured(
@@ -137,7 +157,7 @@ def check_judge(
         set_random_state(state)
 
 
-def _few(dataset: Dataset[Any]) -> Dataset[Any]:
+def _few(dataset: Dataset[Any]) -> Subset[Any]:
     return Subset(dataset, range(min(2, len(dataset))))  # type: ignore[arg-type]
 
 

@@ -122,6 +122,8 @@ class StableMax:
                 f"epsilon of a round must be smaller, or cutoff: at epsilon={epsilon:g} and "
                 f"cutoff={rounds} the rounds alone promise nothing"
             )
+        if share <= _failure(one, math.inf, rounds, asked):
+            raise InvalidArgument(f"failure must be larger, or delta, got {failure!r}")
         goal = math.log(share)
 
         def excess(threshold: float) -> float:

@@ -33,7 +33,7 @@ BITS = 24
 STEP = 2.0**-BITS  # in votes
 _LARGEST_SCALE = 2.0**20  # in votes
 _WIDER = 1.0 + 2.0**-50  # makes up for the rounding of the scales that events hold
-LARGEST_COUNT = 2**36  # counts and noise, in steps, add up within int64
+LARGEST_COUNT = 2**36  # of one class, or of all teachers: with noise, in steps, within int64
 
 
 def gaussian(sigma: float, size: int, stream: Stream) -> Steps:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     Counts = NDArray[np.int64]
 
 
-_LARGEST = 2**53  # beyond, a count is no longer exact as a float
-
-
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Votes:
@@ -51,10 +48,10 @@ class Votes:
                 f"got shape {counts.shape}"
             )
         totals = counts.sum(axis=1)
-        if (totals != totals[0]).any() or totals[0] < 1:
+        if (totals != totals[0]).any() or not 1 <= totals[0] <= LARGEST_COUNT:
             raise InvalidArgument(
-                "counts must add up to the same number of teachers, 1 or more, in every row; every "
-                "teacher votes once on every query"
+                "counts must add up to the same number of teachers, 1 or more and at most 2**36, "
+                "in every row; every teacher votes once on every query"
             )
         counts.setflags(write=False)
         object.__setattr__(self, "counts", counts)
@@ -154,8 +151,8 @@ def _integers(name: str, value: object) -> Counts:
         raise InvalidArgument(f"{name} must be whole numbers, got an array of {given.dtype}")
     if given.dtype.kind == "f" and not np.array_equal(given, np.floor(given)):
         raise InvalidArgument(f"{name} must be whole numbers, got fractions or nan")
-    if given.size and (given.min() < 0 or given.max() > _LARGEST):
-        raise InvalidArgument(f"{name} must lie between 0 and 2**53")
+    if given.size and (given.min() < 0 or given.max() > LARGEST_COUNT):
+        raise InvalidArgument(f"{name} must lie between 0 and 2**36")
     return np.array(given, dtype=np.int64, order="C", copy=True)
 
 
