@@ -20,7 +20,6 @@ from tacit.errors import Diverged, ProtocolError, TacitError, UnsupportedModel
 from tacit.randomness import this_process
 from tacit.training.distributed.sharded import at_rest, local, sharding_modules
 from tacit.training.fingerprint import Fingerprint, new_key, tags
-from tacit.training.preflight import check_hooks
 from tacit.training.updates import REPLAYED
 
 if TYPE_CHECKING:
@@ -412,7 +411,23 @@ class _Place:
 
 _HELD = ("_parameters", "_modules", "_buffers")
 _held, _values, _version = attrgetter(*_HELD), methodcaller("values"), attrgetter("_version")
-_training = attrgetter("training")
+_training, _hooks = attrgetter("training"), attrgetter("_backward_hooks")
+
+
+def check_hooks(parameters: Mapping[str, Tensor]) -> None:
+    """Refuses hooks of gradients: they are given what has no noise, and may undo the clipping.
+
+    Norms are those of what a hook makes of each unit's gradient, and the sum is what it makes of
+    the sum: the same only if the hook is linear.
+    """
+    if not any(map(_hooks, parameters.values())):
+        return
+    name = next(name for name, one in parameters.items() if _hooks(one))
+    raise UnsupportedModel(
+        f"parameter {name} has a hook (register_hook), which is given gradients without noise, and "
+        "may change them after they are clipped; remove it (what dp.release() leaves in .grad may "
+        "be looked at)"
+    )
 
 
 def _changed_buffer(name: str, path: str, module: nn.Module) -> UnsupportedModel:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from torch.optim import lr_scheduler
 
 from tacit import losses
 from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.training.guards import check_hooks
 from tacit.training.plan import Plan
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MULTIPLY = (
     lr_scheduler.ConstantLR, lr_scheduler.ExponentialLR, lr_scheduler.PolynomialLR,
 )  # fmt: skip
 _SPARSE = (torch.optim.SparseAdam,)
-_hooks = attrgetter("_backward_hooks")
 
 
 def check_roles(model: object, optimizer: object, plan: object) -> None:
@@ -117,22 +116,6 @@ def _check_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
                 f"parameter {name} is {parameter.dtype}; private parameters must be real numbers"
             )
     check_hooks(parameters)
-
-
-def check_hooks(parameters: Mapping[str, Tensor]) -> None:
-    """Refuses hooks of gradients: they are given what has no noise, and may undo the clipping.
-
-    Norms are those of what a hook makes of each unit's gradient, and the sum is what it makes of
-    the sum: the same only if the hook is linear.
-    """
-    if not any(map(_hooks, parameters.values())):
-        return
-    name = next(name for name, one in parameters.items() if _hooks(one))
-    raise UnsupportedModel(
-        f"parameter {name} has a hook (register_hook), which is given gradients without noise, and "
-        "may change them after they are clipped; remove it (what dp.release() leaves in .grad may "
-        "be looked at)"
-    )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

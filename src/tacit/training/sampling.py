@@ -215,6 +215,11 @@ class LotSampler:
             return subset(drawn, plan.sampling.largest, self._stream)
         return drawn
 
+    @property
+    def keeps_place(self) -> bool:
+        """Whether a lot is that of one step of the plan, so that ``go_to`` comes before it."""
+        return self._groups is not None or isinstance(self._plan.sampling, Allocation)
+
     def go_to(self, position: int) -> None:
         """The next lot is that of this step of the plan: only then a group's turn is right.
 

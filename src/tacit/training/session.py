@@ -302,7 +302,8 @@ class Session:
 
     def _sampled(self) -> NDArray[np.int64]:
         """A sample, or this process's part of it."""
-        self._sampler.go_to(self._run_state.position)
+        if self._sampler.keeps_place:
+            self._sampler.go_to(self._run_state.position)
         drawn = self._sampler.draw()
         return drawn if self.world.is_alone else self.world.share(drawn)
 
