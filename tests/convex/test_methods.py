@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tacit
 from tacit.convex import methods
 from tacit.convex.methods import DataScaling, MethodSettings, learn
-from tacit.errors import InvalidArgument
+from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.randomness import UnsafeSeededStream
 
 from .problems import problem_for, task_for
@@ -46,23 +47,16 @@ def test_bad_scalings_are_refused():
         DataScaling(1.0, -1.0)
 
 
-class Refusing:
-    """A budget that is spent."""
-
-    name, adjacency, unit = "spent", "add-remove", "example"
-
-    def charge(self, event, label=""):
-        raise InvalidArgument(f"no budget for {event!r} ({label})")
-
-
-def test_no_random_byte_is_drawn_when_the_charge_is_refused(monkeypatch):
+def test_no_random_byte_is_drawn_when_the_charge_is_refused(tmp_path, monkeypatch):
     def never(purpose):
         raise AssertionError(f"drew bytes for {purpose}")
 
     monkeypatch.setattr(methods, "fresh_stream", never)
     problem = problem_for(task_for())
-    with pytest.raises(InvalidArgument, match="no budget"):
-        learn(problem.task, problem.features, problem.targets, MethodSettings(), Refusing())
+    with tacit.Ledger(tmp_path / "budget.db") as ledger:
+        spent = ledger.open("spent", epsilon=1e-6, delta=1e-9)
+        with pytest.raises(BudgetExceeded, match="has no room"):
+            learn(problem.task, problem.features, problem.targets, MethodSettings(), spent)
 
 
 def test_a_given_stream_repeats_the_fit():

@@ -258,7 +258,7 @@ def test_a_run_without_a_plan_refuses_a_budget_of_another_unit(tmp_path: Path) -
 
     with Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger:
         budget = ledger.open("users", 9.0, 1e-4, unit="user")
-        with pytest.raises(InvalidArgument, match="budget must be one for the run's unit"):
+        with pytest.raises(InvalidArgument, match="unit must be that of the budget"):
             carry_out(train, budget=budget)
         assert budget.spent().epsilon == 0
 

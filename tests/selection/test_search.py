@@ -175,7 +175,7 @@ def test_a_budget_is_charged_once_and_before_the_first_run(tmp_path: Path) -> No
         assert len(spent) == began
         other = ledger.open("others", epsilon=3.0, delta=1e-5, adjacency="replace-one")
         assert search(budget=other).adjacency == "replace-one"
-        with pytest.raises(InvalidArgument, match="adjacency must be the budget's"):
+        with pytest.raises(InvalidArgument, match="adjacency must be that of the budget"):
             search(budget=other, adjacency="add-remove")
 
 

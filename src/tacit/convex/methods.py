@@ -138,15 +138,7 @@ def learn(
 
 
 def _charge(budget: Budget, design: Design, adjacency: Adjacency, method: str) -> str:
-    # Budget.charge takes an event to be about the budget's own neighbours, so this is checked here.
-    for name, ours, theirs in (
-        ("adjacency", adjacency, budget.adjacency),
-        ("unit", "example", budget.unit),
-    ):
-        if ours != theirs:
-            raise InvalidArgument(
-                f"{name} must be that of the budget {budget.name!r}, {theirs!r}, got {ours!r}"
-            )
+    budget.check_protects("example", adjacency)
     charged = budget.charge(design.event, label=f"tacit.convex, {method}")
     return f"{budget.name}, entry {charged.number}"
 

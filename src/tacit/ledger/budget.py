@@ -121,6 +121,14 @@ class Budget:
         """Which data sets are neighbours."""
         return self.state.adjacency
 
+    def check_protects(self, unit: str, adjacency: str | None = None) -> None:
+        """Refuses what protects another unit than this budget, or is about other neighbours.
+
+        ``charge`` takes an event to be about the budget's own; whoever knows better asks first.
+        Without ``adjacency`` the release takes the budget's.
+        """
+        _check_protects(self.state, unit, self.adjacency if adjacency is None else adjacency)
+
     @property
     def composition(self) -> str:
         """The rule by which charges add up."""
@@ -484,19 +492,23 @@ def _amendment(
     return Draft(state.name, "amend", {"epsilon": limit, "delta": failure, "reason": reason})
 
 
-def plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
-    """``what.event`` in JSON's types, if the budget's unit and neighbours are its own."""
-    from tacit.accounting.serialization import as_dict  # noqa: PLC0415
-
+def _check_protects(state: BudgetState, unit: str, adjacency: str) -> None:
     for name, asked, own in (
-        ("adjacency", what.adjacency, state.adjacency),
-        ("unit", what.unit, state.unit),
+        ("adjacency", adjacency, state.adjacency),
+        ("unit", unit, state.unit),
     ):
         if asked != own:
             raise InvalidArgument(
                 f"{name} must be that of the budget {state.name!r}, {own!r}, got {asked!r}; "
-                "charge another budget, or make another plan"
+                "charge another budget"
             )
+
+
+def plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
+    """``what.event`` in JSON's types, if the budget's unit and neighbours are its own."""
+    from tacit.accounting.serialization import as_dict  # noqa: PLC0415
+
+    _check_protects(state, what.unit, what.adjacency)
     plain = as_dict(check_event(what.event))
     if events_in(plain) > MOST_EVENTS or len(canonical(plain)) > LONGEST_BODY // 2:
         raise InvalidArgument(

@@ -120,15 +120,7 @@ def agreed(
     neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
     protected = unit_of_privacy(unit or (budget.unit if budget else "example"))
     if budget is not None:
-        # Budget.charge takes an event to be about the budget's own neighbours: checked here.
-        for name, ours, theirs in (
-            ("adjacency", neighbours, budget.adjacency),
-            ("unit", protected, budget.unit),
-        ):
-            if ours != theirs:
-                raise InvalidArgument(
-                    f"{name} must be that of the budget {budget.name!r}, {theirs!r}, got {ours!r}"
-                )
+        budget.check_protects(protected, neighbours)
     return ReleaseTerms(
         neighbours, protected, budget, label or f"tacit.mechanisms, {mechanism}", stream
     )

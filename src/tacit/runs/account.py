@@ -167,15 +167,6 @@ class RunAccount:
         return None
 
 
-def check_unit(budget: Budget, unit: str) -> None:
-    """Refuses a budget that protects somebody else than the run does."""
-    if budget.unit != unit:
-        raise InvalidArgument(
-            f"budget must be one for the run's unit {unit!r}, got {budget.name!a}, which is for "
-            f"{budget.unit!r}; charge another budget"
-        )
-
-
 def _approved(known: RequestState, budget: str, outline: Outline) -> Plan:
     """The plan of a request, if the run is by that plan up to the last digits."""
     if outline.also:

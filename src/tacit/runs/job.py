@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, final
 
 from tacit.errors import BudgetExceeded, InvalidArgument, ProtocolError
 from tacit.runs import claims
-from tacit.runs.account import RunAccount, check_unit
+from tacit.runs.account import RunAccount
 from tacit.runs.interruption import Interrupted, Interruption
 from tacit.runs.kept import History, Kept, check_name, shared_release
 from tacit.runs.results import Trained
@@ -155,7 +155,7 @@ class Job:
         """The budget that the run is charged to; for a recipe that makes no plan."""
         budget = self._account.budget
         if self._plan is None and budget is not None:
-            check_unit(budget, "example")
+            budget.check_protects("example")
         return budget
 
     @property

@@ -213,7 +213,8 @@ def search(
     """
     plan = _common_plan(prepare, candidates)
     failure = check_delta(delta, plan.examples, plan.unit)
-    _check_budget(budget, plan.unit, plan.adjacency)
+    if budget is not None:
+        budget.check_protects(plan.unit, plan.adjacency)
 
     def train(candidate: dict[str, Any], allowance: Allowance) -> Trained:
         prepared = prepare(candidate)
@@ -376,7 +377,8 @@ class Searching:
         """
         unit, adjacency = self._protected()
         self._check_score(unit)
-        _check_budget(budget, unit, adjacency)
+        if budget is not None:
+            budget.check_protects(unit, adjacency)
         found = private_search(
             self._train,
             self._search.candidates,
@@ -470,20 +472,6 @@ class Searching:
             for name, values in self._search.candidates.items()
         }
         return [dict(zip(lists, one, strict=True)) for one in product(*lists.values())]
-
-
-def _check_budget(budget: Budget | None, unit: str, adjacency: Adjacency) -> None:
-    if budget is None:
-        return
-    for name, ours, theirs in (
-        ("unit", unit, budget.unit),
-        ("adjacency", adjacency, budget.adjacency),
-    ):
-        if ours != theirs:
-            raise InvalidArgument(
-                f"{name} must be that of the budget {budget.name!r}, {theirs!r}, got {ours!r} of "
-                "the runs of the search; charge another budget"
-            )
 
 
 def _held_out(trained: Trained) -> float:

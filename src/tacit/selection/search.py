@@ -141,11 +141,8 @@ def private_search(
 def _check_estimators(event: object, budget: Budget | None) -> None:
     if event is not None:
         raise InvalidArgument("event must be left out with an estimator, which calibrates itself")
-    if budget is not None and budget.unit != "example":
-        raise InvalidArgument(
-            f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example', for "
-            "an estimator protects a row; charge another budget"
-        )
+    if budget is not None:
+        budget.check_protects("example")  # each row by itself
 
 
 def _law(runs: Runs | float | None, candidates: int) -> Runs:
@@ -243,10 +240,7 @@ def _charge(
                 "another ledger or an older copy; bring the newest one back"
             )
         return
-    if budget.adjacency != terms.adjacency:
-        raise InvalidArgument(
-            f"adjacency must be the budget's {budget.adjacency!r}, got {terms.adjacency!r}"
-        )
+    budget.check_protects(budget.unit, terms.adjacency)
     progress.entry = _entry(budget, detail)
     if progress.entry is None:
         chosen = budget.at(terms.delta) if budget.composition == "basic" else budget

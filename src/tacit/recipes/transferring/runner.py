@@ -129,11 +129,7 @@ def check_budget(job: Job) -> None:
     budget = job.budget
     if budget is None:
         return
-    if budget.unit != "example":
-        raise InvalidArgument(
-            f"unit must be that of the budget {budget.name!r}, {budget.unit!r}, got 'example'; "
-            "charge another budget"
-        )
+    budget.check_protects("example")
     spent = cost(job.settings, job.delta, budget.adjacency)
     if spent > job.epsilon * (1.0 + 1e-9):
         raise InvalidArgument(
