@@ -208,6 +208,14 @@ def test_arrays_are_read_as_numpy_reads_them(kind: str, shape: tuple[int, ...]) 
         assert found.dtype == array.dtype
 
 
+@pytest.mark.parametrize("kind", [b"a5", b"|O", b"<U1", b"<X1", b"<c8", b"i99"])
+def test_an_array_of_what_is_no_number_is_refused(kind: bytes) -> None:
+    """Letters that NumPy takes no more are none, and not its warning."""
+    whole = _files.array_bytes(np.arange(6)).replace(b"'<i8'", b"'" + kind + b"'")
+    with pytest.raises(ValueError, match="it is no array of numbers"):
+        parse_array(whole)
+
+
 @given(st.binary(max_size=200), st.integers(0, 127))
 def test_a_changed_array_is_an_array_or_a_value_error(change: bytes, place: int) -> None:
     whole = bytearray(_files.array_bytes(np.arange(6).reshape(2, 3)))

@@ -35,7 +35,7 @@ LARGEST_PART: Final = 2 << 30  # bytes of arrays or tensors that are read at onc
 _LONGEST_HEADER: Final = 10_000  # bytes of an array's; a real one has 118
 _PAIR: Final = re.compile(
     r"""['"](descr|fortran_order|shape)['"]:\s*"""
-    r"""(?:['"]([<>|=]?[a-zA-Z]\d{0,2})['"]|(True|False)|\(([\d ,L]*)\)),?"""
+    r"""(?:['"]([<>|=]?[biufcmMOSUV]\d{0,2})['"]|(True|False)|\(([\d ,L]*)\)),?"""
 )
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _DRAFTS: Final = ".*.tmp"

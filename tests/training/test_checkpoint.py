@@ -284,6 +284,22 @@ def test_another_model_is_refused(name: str, tmp_path: Path) -> None:
     assert identical(dict(model.state_dict()), dict(before))
 
 
+@pytest.mark.parametrize(
+    "state", [None, [], {9: {}}, {"a": {}}, {0: 1.0}], ids=["none", "list", "9", "a", "number"]
+)
+def test_what_an_optimizer_cannot_remember_is_refused(state: Any, tmp_path: Path) -> None:
+    model = network()
+    save(tmp_path / "run", model, [sgd(model.parameters())])
+    got = checkpoint.read(tmp_path / "run")
+    (saved,) = got.optimizers
+    values = {"param_groups": saved.values["param_groups"]}
+    if state is not None:
+        values["state"] = state
+    got = dataclasses.replace(got, optimizers=(dataclasses.replace(saved, values=values),))
+    with pytest.raises(CheckpointError, match="optimizer 0 remembers nothing of its parameters"):
+        checkpoint.restore(got, model=model, optimizers=[sgd(model.parameters())], state={})
+
+
 def sgd(parameters: Any) -> Optimizer:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 

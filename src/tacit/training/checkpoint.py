@@ -295,6 +295,7 @@ def _check_optimizers(saved: Sequence[Saved], optimizers: Sequence[torch.optim.O
                 f"grouping, than in the checkpoint ({_difference(shapes, one.shapes)})"
             )
         _check_options(f"optimizer {index}", optimizer, one.values)
+        _check_remembered(f"optimizer {index}", sum(map(len, shapes)), one.values)
         _check_finite(f"optimizer {index}", one.values)
 
 
@@ -328,6 +329,15 @@ def _check_options(what: str, optimizer: torch.optim.Optimizer, saved: Mapping[s
         _check_numbers(what, mine, other)
         if any(other.get(name) is None for name, value in mine.items() if _is_number(value)):
             raise CheckpointError(f"{what} lacks a number in the checkpoint")
+
+
+def _check_remembered(what: str, parameters: int, saved: Mapping[str, Any]) -> None:
+    """Refuses what an optimizer cannot remember of its parameters, which it knows by number."""
+    state = saved.get("state")
+    if not isinstance(state, dict) or not all(
+        at in range(parameters) and isinstance(one, dict) for at, one in state.items()
+    ):
+        raise CheckpointError(f"{what} remembers nothing of its parameters in the checkpoint")
 
 
 def _check_numbers(what: str, ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> None:
