@@ -481,7 +481,10 @@ def test_processes_that_share_a_reservation_share_its_steps(place: Place) -> Non
         with tacit.Ledger(place.url, anchor=place.anchor) as mine:
             reservation = mine.budget("data").reservation(number)
             with charged(reservation, plan=noisy(steps=60)) as other:
-                return train(other)
+                try:
+                    return train(other)
+                except LedgerError:  # the other one took the last step during the rehearsal
+                    return 0
 
     children = [in_a_child(work) for _ in range(2)]
     taken = []
