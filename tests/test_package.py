@@ -52,12 +52,14 @@ def test_version_is_the_installed_one():
     assert version("tacit") == tacit.__version__
 
 
-def test_every_file_says_the_same_version() -> None:
-    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    changed = re.search(r"^## \[(\d.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+def test_every_file_says_the_same_version_and_date() -> None:
+    citation, changes = ((ROOT / name).read_text() for name in ("CITATION.cff", "CHANGELOG.md"))
+    cited = re.search(r"^version: (.+)\ndate-released: (.+)$", citation, re.MULTILINE)
+    changed = re.search(r"^## \[(\d.+?)\]: (.+)$", changes, re.MULTILINE)
     assert cited is not None
     assert changed is not None
-    assert cited[1] == changed[1] == tacit.__version__
+    assert cited.groups() == changed.groups()
+    assert cited[1] == tacit.__version__
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
