@@ -786,13 +786,32 @@ def test_a_learning_rate_of_nothing_spends_no_budget(
 def test_a_budget_that_is_made_is_shown_beside_those_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So that a mistyped name or address is seen: it would be charged in place of the right one."""
+    """So that a mistyped address is seen: it would be charged in place of the right one."""
     url = f"sqlite:///{tmp_path / 'budget.db'}"
     for name, beside in (("digits", "which held no budget before"),
-                         ("digist", "which already holds 'digits'")):  # fmt: skip
-        opened = opening(url, name, epsilon=3.0, delta=1e-5, resume=False)
+                         ("mnist", "which already holds 'digits'")):  # fmt: skip
+        opened = opening(url, None, name, epsilon=3.0, delta=1e-5, resume=False)
         assert opened is not None
         opened()
         said = capsys.readouterr().err
         assert said.startswith(f"tacit: made the budget '{name}' (ε = 3, δ = 1e-5, declared) in ")
         assert said.endswith(f", {beside}\n")
+
+
+def test_a_budget_that_is_named_must_be_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped name would be a budget of its own, which does not count what was given away."""
+    url, out = f"sqlite:///{tmp_path / 'budget.db'}", tmp_path / "run"
+    line = ["train", "digits", "--out", str(out), "--ledger", url, "--budget", "hospital"]
+    assert main(line) == 2
+    assert "there is no ledger at" in capsys.readouterr().err
+    with Ledger(url) as ledger:
+        ledger.open("hospitals", 8.0, 1e-5)
+    assert main(line) == 2
+    assert "has ('hospitals'), got 'hospital'; to make it: tacit ledger open hospital" in (
+        capsys.readouterr().err
+    )
+    assert not out.exists()
+    with Ledger(url) as ledger:
+        assert [one.name for one in ledger.budgets()] == ["hospitals"]

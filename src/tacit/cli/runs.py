@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit._numbers import at_most
@@ -43,9 +43,14 @@ def without_password(address: str) -> str:
 
 
 def opening(
-    ledger: str | None, name: str, *, epsilon: float, delta: float, resume: bool
-) -> Callable[[], Budget] | None:
-    """Opens the budget of this name when the run needs it, or makes it; says which."""
+    ledger: str | None, named: str | None, default: str, *, epsilon: float, delta: float,
+    resume: bool,
+) -> Callable[[], Budget] | None:  # fmt: skip
+    """Opens the run's budget when the run needs it, and says which.
+
+    A budget that was ``named`` must exist: one that a slip of the keyboard made would not count
+    what the right one has given away. Without a name it is the data's, made if there is none.
+    """
     if ledger is None:
         return None
     from tacit.cli.ledger import url_of
@@ -55,13 +60,21 @@ def opening(
     def opened() -> Budget:
         from tacit.ledger import Ledger
 
-        held = Ledger(url, create=not resume)
+        held = Ledger(url, create=not resume and named is None)
         known = [one.name for one in held.budgets()]
+        if named is not None and named not in known:
+            raise Refusal(
+                f"--budget must name one that {held.location} has ({_listed(known) or 'none'}), "
+                f"got {named!a}; to make it: tacit ledger open {quote(named)} --epsilon EPS "
+                f"--delta D --ledger {quote(without_password(ledger))}"
+            )
+        name = named or default
         if name in known or resume:
             budget, done, beside = held.budget(name), "opened", ""
         else:
             budget, done = held.open(name, epsilon, delta, composition="declared"), "made"
-            beside = _beside(known)
+            beside = f", which already holds {_listed(known)}" if known else ""
+            beside = beside or ", which held no budget before"
         complain(
             f"{done} the budget {name!r} (ε = {at_most(budget.epsilon)}, "
             f"δ = {at_most(budget.delta)}, {budget.composition}) in {held.location}{beside}"
@@ -71,11 +84,8 @@ def opening(
     return opened
 
 
-def _beside(known: Sequence[str]) -> str:
-    """What else the ledger holds: a mistyped name or address would be charged by itself."""
-    if not known:
-        return ", which held no budget before"
-    return f", which already holds {', '.join(map(ascii, known[:8]))}{', …' * (len(known) > 8)}"
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(map(ascii, names[:8]))}{', …' * (len(names) > 8)}"
 
 
 def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
@@ -83,7 +93,7 @@ def say_how_to_go_on(command: str, out: Path, error: BaseException) -> None:
     from tacit.runs import Interrupted
 
     if isinstance(error, Interrupted) and error.resumable:
-        again = f"tacit {command} --resume --out {shlex.quote(str(out))}"
+        again = f"tacit {command} --resume --out {quote(str(out))}"
         complain(f"{error}; go on with: {again}")
     else:
         complain(str(error) or "stopped; nothing is kept")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from tacit.data import Split
     from tacit.runs import Interruption, Recipe, Search
+    from tacit.runs.record import RunRecord
     from tacit.runs.run import Place
 
 DEFAULT_EPSILON: Final = 3.0
@@ -81,7 +82,8 @@ Examples:
               help="A new folder for the run. [default: runs/RECIPE]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
-@click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
+@click.option("--budget", metavar="NAME",
+              help="A budget that the ledger has. [default: one called like the data]")  # fmt: skip
 @click.option("--request", metavar="N", type=REQUEST,
               help="Draw on this approved request: its budget and its plan.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
@@ -193,7 +195,7 @@ class TrainRequest:
     resume: bool
     finished: bool
     ledger: str | None
-    budget: str
+    budget: str | None
     recipe: Recipe | None = None
     settings: Any = None
     epsilon: float = DEFAULT_EPSILON
@@ -209,6 +211,11 @@ class TrainRequest:
     def name(self) -> str:
         """What is run, for a message."""
         return self.model or ("" if self.recipe is None else self.recipe.name)
+
+    @property
+    def data_name(self) -> str:
+        """What its budget is called where none is named: a budget belongs to the data."""
+        return Path(self.model or "").stem if self.recipe is None else self.recipe.data
 
 
 # ---- from options to a request
@@ -268,7 +275,7 @@ class TrainOptions:
             resume=False,
             finished=False,
             ledger=options.ledger,
-            budget=options.budget or recipe.data,  # a budget belongs to the data
+            budget=options.budget,
             epsilon=epsilon,
             delta=DELTA if options.delta is None else options.delta,
             recipe=recipe,
@@ -322,7 +329,7 @@ class TrainOptions:
             resume=True,
             finished=known.finished,
             ledger=options.ledger_of(known),
-            budget=recipe.data if known.budget is None else known.budget["name"],
+            budget=_name_of(known),
             epsilon=known.epsilon,
             delta=known.delta,
             recipe=recipe,
@@ -359,7 +366,7 @@ class TrainOptions:
             resume=options.resume,
             finished=known is not None and known.finished,
             ledger=options.ledger if known is None else options.ledger_of(known),
-            budget=_name_of(known) or name or Path(self.model or "").stem,
+            budget=name if known is None else _name_of(known),
             model=self.model,
             request=self.request if known is None else request_of(known),
         )
@@ -380,8 +387,8 @@ def _folder(options: RunOptions) -> Path:
     return free_folder("own") if options.out is None else options.out
 
 
-def _name_of(known: Any) -> str | None:
-    return None if known is None or known.budget is None else str(known.budget["name"])
+def _name_of(known: RunRecord) -> str | None:
+    return None if known.budget is None else str(known.budget["name"])
 
 
 # ---- from a request to its run
@@ -454,8 +461,9 @@ def _place(
 
     epsilon, delta = limits
     opening = runs.opening(
-        request.ledger, request.budget, epsilon=epsilon, delta=delta, resume=request.resume
-    )
+        request.ledger, request.budget, request.data_name, epsilon=epsilon, delta=delta,
+        resume=request.resume,
+    )  # fmt: skip
     return Place(
         folder=request.out, resume=request.resume, opening=opening, stop=stop, progress=progress,
         command=runs.command_line(), looked_in=request.data, request=request.request,

@@ -83,7 +83,8 @@ Examples:
               help="A new folder. [default: runs/METHOD-DATASET]")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
-@click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
+@click.option("--budget", metavar="NAME",
+              help="A budget that the ledger has. [default: one called like the data]")  # fmt: skip
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
               help="For first weights; never for samples or noise.")  # fmt: skip
@@ -169,7 +170,7 @@ def _carry_out(
 
     recipe, _ = recipe_of(request.method, request.settings, parts)
     opening = runs.opening(
-        request.ledger, request.budget or request.dataset, epsilon=request.epsilon,
+        request.ledger, request.budget, request.dataset, epsilon=request.epsilon,
         delta=request.delta, resume=request.resume,
     )  # fmt: skip
     task = Task(
