@@ -13,8 +13,10 @@ Beside each private figure: the zero-shot model (the floor) and the same network
 privacy (the ceiling), by the same recipe's rows, prompt and number of epochs. With --validation a
 recipe learns without the last N training rows and is judged on them: for choosing settings without
 the test set. With --apart these rows are whole texts of which no part is learned: SST-2 has each
-sentence and its phrases, so that a phrase that is held out was nearly learned. --rows N takes the
-first N rows only, to try the script on a small machine. A GPU's time comes in pieces: ``record``
+sentence and its phrases, so that a phrase that is held out was nearly learned. --vary tries what
+the recipe does not have: half of each adapter frozen, an average of the weights, a rate for each
+half of an adapter, losses that weigh as much as a text is long. --rows N takes the first N rows
+only, to try the script on a small machine. A GPU's time comes in pieces: ``record``
 adds the rows of several runs of this script to the record, where a row of the same settings, ε and
 seed is replaced.
 """
@@ -43,11 +45,12 @@ from tacit.models.devices import device_named
 from tacit.recipes import language
 from tacit.recipes.auditing import language_secret
 from tacit.recipes.auditing.secret_results import SecretResult
+from tacit.recipes.parts import moving_average
 from tacit.runs import settings as settings_of
 from tacit.runs.recipe import Task, free
 from tacit.training import Performance, Plan, Prepared
 from tacit.training.evaluation import accuracy
-from tacit.training.fit import Watch, carry_out
+from tacit.training.fit import Schedule, Watch, carry_out
 
 Row = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -92,6 +95,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--grid", nargs="*", default=[], metavar="NAME=V,W")
     parser.add_argument("--validation", type=int, default=0, metavar="N")
     parser.add_argument("--apart", action="store_true", help="whole texts are held out")
+    parser.add_argument("--vary", nargs="*", choices=VARIATIONS, default=[])
     parser.add_argument("--rows", type=int, metavar="N")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--model")
@@ -199,6 +203,61 @@ def prepared_by(name: str, task: Task) -> Prepared:
     return recipe.prepare(task, recipe.outline(task).plan, free)
 
 
+# ---- what a recipe does not have
+
+
+def rates(prepared: Prepared, *groups: tuple[Sequence[torch.nn.Parameter], float]) -> Prepared:
+    """The same run with these parameters only, each group at this multiple of the rate."""
+    assert isinstance(prepared.optimizer, torch.optim.Optimizer)
+    lr = prepared.optimizer.defaults["lr"]
+    optimizer = torch.optim.AdamW(
+        [{"params": params, "lr": lr * times} for params, times in groups], lr=lr, weight_decay=0.0
+    )
+    scheduler = language.rising_and_falling(optimizer, prepared.plan.steps)
+    return replace(prepared, optimizer=optimizer, schedule=Schedule(scheduler=scheduler))
+
+
+def halves(prepared: Prepared) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+    """The adapters' two factors: the one that begins at random, and the one that begins at 0."""
+    named = [*prepared.model.named_parameters()]
+    return tuple([one for name, one in named if half in name] for half in ("lora_A", "lora_B"))  # type: ignore[return-value]
+
+
+def frozen(prepared: Prepared) -> Prepared:
+    """Adapters whose random factor stays as it is (Sun et al. 2024): noise is never multiplied."""
+    first, second = halves(prepared)
+    for one in first:
+        one.requires_grad_(False)
+    return rates(prepared, (second, 1.0))
+
+
+def faster(prepared: Prepared) -> Prepared:
+    """A higher rate for the factor that begins at 0 (Hayou et al. 2024)."""
+    first, second = halves(prepared)
+    return rates(prepared, (first, 0.25), (second, 2.0))
+
+
+def averaged(prepared: Prepared) -> Prepared:
+    """An average of the last weights, which costs nothing."""
+    average = moving_average(prepared.model, 0.9)
+    return replace(prepared, schedule=replace(prepared.schedule, average=average))
+
+
+def long(prepared: Prepared) -> Prepared:
+    """Rows weigh by their own length, up to a usual sentence's: the test is of sentences."""
+    loss = prepared.loss
+    assert loss is not None
+
+    def weighed(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        weights: torch.Tensor = ((batch["last"] + 1) / 24).clamp(max=1.0)
+        return weights * loss(model, batch)
+
+    return replace(prepared, loss=weighed)
+
+
+VARIATIONS = {"frozen": frozen, "faster": faster, "averaged": averaged, "long": long}
+
+
 # ---- parts
 
 
@@ -219,8 +278,11 @@ def compared(
         setting = settings_of.as_dict(task.settings)
         setting.pop("model")
         prepared = prepared_by(name, task)
+        for variation in arguments.vary:
+            prepared = VARIATIONS[variation](prepared)
         assert isinstance(prepared.optimizer, torch.optim.Optimizer)
         setting["lr"] = prepared.optimizer.defaults["lr"]  # where a recipe chooses it
+        setting |= {"varied": arguments.vary} if arguments.vary else {}
         if setting not in known:
             known.append(setting)
             yield {"kind": "zero-shot", **setting, **judge(prepared)}
@@ -536,14 +598,15 @@ def setting(row: Row) -> tuple[str, ...]:
     noise = "correlated" if row.get("correlated") else "independent"  # older rows do not say
     rank = f"{row['rank']}" if row["adapt"] == "lora" else ""
     clip = f"{row['clip']:g}"
-    return row["adapt"], f"{row['epsilon']:.3g}", noise, f"{lot}", epochs, rate, clip, rank
+    trained = ", ".join([row["adapt"], *row.get("varied", [])])
+    return trained, f"{row['epsilon']:.3g}", noise, f"{lot}", epochs, rate, clip, rank
 
 
 def outcomes(rows: Sequence[Row]) -> Iterator[str]:
     """A line for every setting: the mean over seeds, beside the floor and the ceiling."""
     private = [row for row in rows if row["kind"] == "private"]
     for made in sorted({setting(row) for row in private}, reverse=True):
-        beside = [row for row in rows if row["adapt"] == made[0]]
+        beside = [row for row in rows if row["adapt"] == made[0].partition(",")[0]]
         floor = [row["accuracy"] for row in beside if row["kind"] == "zero-shot"]
         top = best_of([row for row in beside if row["kind"] == "not private"])
         yield outcome(made, [row for row in private if setting(row) == made], floor, top)
