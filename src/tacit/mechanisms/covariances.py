@@ -191,13 +191,17 @@ class Moments:
 
 
 def _clipped(rows: Reals, norm: float) -> Reals:
-    """The rows in units of the norm, those above it scaled down to it."""
+    """The rows in units of the norm, those above it scaled down to it.
+
+    Each is computed by itself, to the last bit: were one odd row to change how the others are
+    computed, any number of entries half-way between two whole numbers would be rounded otherwise.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        units = rows / norm
-        lengths = np.sqrt(np.einsum("ij,ij->i", units, units))
-    if not np.all(np.isfinite(lengths)):
-        return _clipped_with_care(rows, norm)
-    units /= np.maximum(lengths, 1.0)[:, None]
+        units = np.ascontiguousarray(rows) / norm
+        lengths = _lengths(units)
+        units /= np.maximum(lengths, 1.0)
+    odd = np.flatnonzero(~np.isfinite(lengths))
+    units[odd] = _clipped_with_care(rows[odd], norm)
     return units
 
 
@@ -207,12 +211,18 @@ def _clipped_with_care(rows: Reals, norm: float) -> Reals:
     finite = np.where(good, rows, 0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True)
     shape = finite / np.where(largest == 0.0, 1.0, largest)
-    lengths = np.sqrt(np.einsum("ij,ij->i", shape, shape))[:, None]
+    lengths = _lengths(shape)
     with np.errstate(over="ignore"):
         size = largest / norm * lengths
         short = np.minimum(largest / norm, 1.0)
     factors = np.where(size > 1.0, 1.0 / np.maximum(lengths, 1.0), short)
     return np.asarray(shape * factors, dtype=np.float64)
+
+
+def _lengths(rows: Reals) -> Reals:
+    """The norms, a column; in C order the order in which a row is added up is always the same."""
+    squares = np.ascontiguousarray(np.square(rows))
+    return np.asarray(np.sqrt(squares.sum(axis=1, keepdims=True)))
 
 
 def _rounded(sums: Integers, bits: int) -> Integers:
