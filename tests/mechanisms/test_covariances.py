@@ -84,6 +84,11 @@ def test_an_odd_row_leaves_all_others_as_they_are(odd: float) -> None:
     assert np.array_equal(more - less, own)
 
 
+def test_a_sum_over_any_number_of_rows_does_not_wrap_around() -> None:
+    many = np.broadcast_to(1.0, (2**27 + 1, 1))
+    assert Moments(1, 1.0)._products(many, None, 16).tolist() == [[2**47 + 2**20]]
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_the_noise_is_symmetric_and_has_its_law(constant: bool) -> None:
     """σ on the diagonal, σ/√2 off it: in Frobenius norm, σ in every direction."""
