@@ -109,6 +109,28 @@ def test_the_event_and_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [1, Fraction(2, 3), Fraction(1, 2)]
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_blanking_out_a_record_tells_no_more_than_epsilon(
+    monkeypatch: pytest.MonkeyPatch, skip: bool
+) -> None:
+    laws = []
+
+    def law(scores: Any, rate: Fraction, _law: str, _stream: Any, sizes: Any) -> int:
+        weights = np.repeat(np.exp(float(rate) * (scores - scores.max())), sizes)
+        order = np.repeat(starts, sizes) + np.concatenate([np.arange(size) for size in sizes])
+        laws.append(np.log(weights / weights.sum())[np.argsort(order)])
+        return 0
+
+    monkeypatch.setattr(quantiles, "winner", law)
+    for blanked in (0, None):
+        data = [blanked] + [0] * 5 + [48] + [51] * 5
+        starts = _regions(_placed(data, 0.0, 100.0, 100, skip), 100, _PARTS // 2)[0]
+        quantile(
+            data, 0.5, bounds=(0, 100), step=1, skip_missing=skip, epsilon=1, adjacency="zero-out"
+        )
+    assert np.abs(laws[0] - laws[1]).max() <= 1
+
+
 @settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(0, 1))
 def test_the_answer_lies_within_the_bounds(lower: float, width: float, q: float) -> None:
