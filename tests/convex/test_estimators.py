@@ -255,6 +255,15 @@ def test_no_example_shows_by_its_kind(usual, odd, method):
     assert form(kind, wild, labels, norm, method) == due
 
 
+def test_an_entry_behind_a_mask_is_missing():
+    rows, targets = np.ones((2_000, 1)), np.repeat([-1.0, 1.0], 1_000)
+    model = LinearRegression(
+        20.0, data_norm=1.0, target_bounds=(-1, 1), fit_intercept=False, clip=1.0
+    )
+    hidden = np.ma.masked_array(rows, mask=targets[:, None] < 0)
+    assert model.fit(hidden, targets).coef_ == pytest.approx([1.0], abs=0.1)
+
+
 def test_an_example_of_no_class_contributes_nothing(monkeypatch):
     """As if it were not there, but for n: what add-remove means where n is public."""
     rows, labels, norm = blobs(count=300)

@@ -13,7 +13,7 @@ from tacit.convex.methods import DataScaling, Learned, MethodSettings, learn, pu
 from tacit.convex.problem import ConvexTask
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
-from tacit.mechanisms._records import entries, is_frame, is_series, numbers
+from tacit.mechanisms._records import entries, is_frame, is_series, numbers, unmasked
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -482,9 +482,10 @@ def _numeric(data: Any) -> Any:
     """The same with float64 in place of objects and texts."""
     if is_frame(data):
         return type(data)(numbers("X", data), columns=data.columns)
-    if isinstance(data, np.ndarray) and data.dtype.kind in "OUST":
-        return numbers("X", data)
-    return data
+    held = unmasked(data)
+    if isinstance(held, np.ndarray) and held.dtype.kind in "OUST":
+        return numbers("X", held)
+    return held
 
 
 def _declared(classes: Sequence[Any] | None) -> tuple[NDArray[Any], list[Any]]:
