@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -325,8 +326,14 @@ def _scores(
         )
     if candidates is None:
         return numbers, names
-    if len(candidates) != len(numbers):
+    if isinstance(candidates, Mapping | AbstractSet):  # whose order is not that of the scores
         raise InvalidArgument(
-            f"candidates must be as many as the scores, {len(numbers)}, got {len(candidates)}"
+            "candidates must be a list in the order of the scores, got "
+            f"{type(candidates).__name__}; give a mapping of scores, or list(…)"
         )
-    return numbers, candidates
+    listed = list(candidates)  # by place: a Series is asked by label
+    if len(listed) != len(numbers):
+        raise InvalidArgument(
+            f"candidates must be as many as the scores, {len(numbers)}, got {len(listed)}"
+        )
+    return numbers, listed
