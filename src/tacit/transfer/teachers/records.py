@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from tacit._validation import whole
+from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -170,16 +171,12 @@ def _owners(
 ) -> tuple[NDArray[np.int64], int]:
     if groups is None:
         return np.arange(rows, dtype=np.int64), rows
-    names = np.asarray(groups)
-    if names.shape != (rows,):
+    named = np.shape(groups)
+    if named != (rows,):
         raise InvalidArgument(
-            f"groups must name the group of each of the {rows} records, got shape {names.shape}"
+            f"groups must name the group of each of the {rows} records, got shape {named}"
         )
-    try:
-        found, owners = np.unique(names, return_inverse=True)
-    except TypeError:
-        raise InvalidArgument("groups must be of one type: all numbers, or all texts") from None
-    return owners.astype(np.int64), len(found)
+    return unit_numbers(groups)
 
 
 TURN: Final = 0.18  # radians, at most
