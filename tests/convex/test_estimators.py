@@ -336,6 +336,15 @@ def test_a_statement_says_what_is_public_of_the_number():
         said(examples=299)
 
 
+def test_a_statement_is_about_the_fit_and_not_about_what_was_set_since():
+    rows, labels, norm = blobs(count=300)
+    model = LogisticRegression(1.0, data_norm=norm, classes=TWO).fit(rows, labels)
+    said = model.statement()
+    model.set_params(examples=400)
+    assert model.statement() == said
+    assert "the number of examples, 300, is public" in said.assumptions[0]
+
+
 def test_examples_that_are_not_there_move_nothing(monkeypatch):
     """The mechanism for a bound, on fewer examples, is that of the sum without them."""
     rows, labels, norm = blobs(count=300)

@@ -56,6 +56,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     examples: int | None
     budget: Budget | None
     learned_: Learned
+    assumptions_: tuple[str, ...]
 
     def _scaling(self) -> DataScaling:
         return DataScaling(
@@ -90,6 +91,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             clip=_clip(self.clip, loss, scaling.norm),
         )
         self.learned_ = learn(task, rows, targets, settings, self.budget)
+        self.assumptions_ = self._assumptions()  # those of this fit, whatever is set afterwards
         return scaling
 
     def _rows(self, data: Any) -> Array:
@@ -148,7 +150,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def statement(self, delta: float | None = None) -> Statement:
         """The claim, complete enough for somebody else to check it; at another δ if given."""
-        return stated(self._fitted(), delta, self._assumptions())
+        return stated(self._fitted(), delta, self.assumptions_)
 
     def _fitted(self) -> Learned:
         check_is_fitted(self, "learned_")
