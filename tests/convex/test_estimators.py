@@ -146,7 +146,7 @@ def test_every_method_learns_a_line(method):
 def test_pure_privacy_uses_pure_methods(kind, classes):
     rows, labels, norm = blobs(classes)
     model = kind(4.0, 0.0, data_norm=norm, classes=range(classes)).fit(rows, labels)
-    assert model.event_ == PureDp(4.0)
+    assert model.event_ == PureDp(4.0, "add-remove")
     assert model.method_ in {"objective", "output"}
     assert model.score(rows, labels) > 0.7
 
@@ -493,7 +493,7 @@ def test_statement_says_what_holds_and_what_is_trusted():
         rows, labels
     )
     assert any("exact" in one for one in trusting.statement().assumptions)
-    assert trusting.event_ == ApproxDp(1.0, 1e-5)
+    assert trusting.event_ == ApproxDp(1.0, 1e-5, "add-remove")
     sampled = LogisticRegression(
         data_norm=norm, method="noisy-sgd", sample_rate=0.1, steps=10, classes=TWO
     )

@@ -229,7 +229,7 @@ def test_permute_and_flip_has_no_bounded_range() -> None:
 
 
 def test_events() -> None:
-    assert exponential([1, 2], sensitivity=1, epsilon=0.7).event == Exponential(0.7)
+    assert exponential([1, 2], sensitivity=1, epsilon=0.7).event == Exponential(0.7, "add-remove")
     assert exponential([1, 2], sensitivity=1, rho=0.125).event.epsilon == pytest.approx(1.0)
     assert noisy_max(
         [1, 2], sensitivity=1, rho=0.125, noise="laplace"

@@ -98,7 +98,7 @@ def test_every_record_counts_whatever_it_is() -> None:
 
 
 def test_the_event_and_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert quantile([1.0], 0.5, bounds=(0, 2), epsilon=0.4).event == Exponential(0.4)
+    assert quantile([1.0], 0.5, bounds=(0, 2), epsilon=0.4).event == Exponential(0.4, "add-remove")
     seen = []
     monkeypatch.setattr(
         quantiles, "winner", lambda _scores, rate, *_: seen.append(rate * _PARTS) or 0

@@ -61,8 +61,8 @@ class ObjectiveDesign:
     def event(self) -> Event:
         """What is released."""
         if self.task.delta == 0.0:
-            return PureDp(self.task.epsilon)
-        return ApproxDp(self.task.epsilon, self.task.delta)
+            return PureDp(self.task.epsilon, self.task.adjacency)
+        return ApproxDp(self.task.epsilon, self.task.delta, self.task.adjacency)
 
     @property
     def excess_risk(self) -> float:
@@ -226,7 +226,7 @@ class OutputDesign:
     def event(self) -> Event:
         """What is released."""
         if self.noise_multiplier is None:
-            return PureDp(self.task.epsilon)
+            return PureDp(self.task.epsilon, self.task.adjacency)
         return Gaussian(self.noise_multiplier)
 
     @property
@@ -328,7 +328,7 @@ class AmpDesign:
     @property
     def event(self) -> Event:
         """What is released."""
-        return ApproxDp(self.task.epsilon, self.task.delta)
+        return ApproxDp(self.task.epsilon, self.task.delta, self.task.adjacency)
 
     @property
     def excess_risk(self) -> float:

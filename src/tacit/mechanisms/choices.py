@@ -72,14 +72,14 @@ def exponential(
     >>> released = exponential(votes, sensitivity=1, epsilon=0.5, monotone=True,
     ...     stream=UnsafeSeededStream(0, "test"))
     >>> released.value, released.event
-    ('green', Exponential(epsilon=0.5))
+    ('green', Exponential(epsilon=0.5, adjacency='add-remove'))
     """
     terms = agreed("exponential", adjacency, unit, budget, label, stream)
     numbers, names = _scores(scores, candidates)
     moved = Fraction(positive("sensitivity", sensitivity))
     asked = pure_amount(epsilon, rho).pure_epsilon(per_rho=8.0)
     rate = _rate(Fraction(asked) / (_against(monotone, terms.adjacency) * moved))
-    grant = terms.charge(Exponential(asked))
+    grant = terms.charge(Exponential(asked, terms.adjacency))
     return grant.release(names[winner(numbers, rate, "gumbel", grant.stream)])
 
 
@@ -246,7 +246,7 @@ def top_k(
 
     def choices(each: float) -> Event:
         if noise == "gumbel":
-            return Repeated(Exponential(each), times)
+            return Repeated(Exponential(each, terms.adjacency), times)
         scale = ratio_for(float(against), each)
         return Repeated(NoisyMax(scale, noise, monotone, apart(terms.adjacency)), times)
 

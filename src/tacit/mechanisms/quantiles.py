@@ -92,7 +92,7 @@ def quantile(
     asked = pure_amount(epsilon, rho).pure_epsilon(per_rho=8.0)
     dropped = terms.adjacency == "add-remove" or (terms.adjacency == "zero-out" and skip)
     moved = max(share, _PARTS - share) if dropped else _PARTS
-    grant = terms.charge(Exponential(asked))
+    grant = terms.charge(Exponential(asked, terms.adjacency))
     starts, sizes, scores = _regions(places, points, share)
     rate = Fraction(asked) / (2 * moved)
     chosen = winner(scores, rate, "gumbel", grant.stream, sizes)
