@@ -255,6 +255,39 @@ def test_no_example_shows_by_its_kind(usual, odd, method):
     assert form(kind, wild, labels, norm, method) == due
 
 
+class Held:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.ndim = array, array.shape, array.ndim
+
+    def __len__(self):
+        return len(self.array)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array if dtype is None else self.array.astype(dtype)
+
+
+@pytest.mark.parametrize("entry", ["secret", None, 10**400], ids=lambda one: type(one).__name__)
+def test_no_entry_of_an_array_of_any_kind_is_refused_or_shown(entry):
+    """Read by scikit-learn it would be: could not convert string to float: 'secret'."""
+    rows, labels, norm = blobs(count=300)
+    wild = rows.astype(object)
+    wild[7, 1] = entry
+    model = LogisticRegression(data_norm=norm, classes=TWO, method="output")
+    assert model.fit(Held(wild), labels).predict(Held(wild)).shape == labels.shape
+
+
+def test_a_polars_frame_is_read_like_its_records():
+    polars = pytest.importorskip("polars")
+    rows, labels, norm = blobs(count=300)
+    frame = polars.DataFrame(
+        {"a": [*map(str, rows[:-1, 0]), "secret"], "b": rows[:, 1], "c": rows[:, 2]}
+    )
+    model = LogisticRegression(data_norm=norm, classes=TWO, method="output").fit(frame, labels)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
 def test_an_entry_behind_a_mask_is_missing():
     rows, targets = np.ones((2_000, 1)), np.repeat([-1.0, 1.0], 1_000)
     model = LinearRegression(

@@ -13,7 +13,14 @@ from tacit.convex.methods import DataScaling, Learned, MethodSettings, learn, pu
 from tacit.convex.problem import ConvexTask
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
-from tacit.mechanisms._records import entries, is_frame, is_series, numbers, unmasked
+from tacit.mechanisms._records import (
+    entries,
+    is_frame,
+    is_polars_frame,
+    is_series,
+    numbers,
+    unmasked,
+)
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -481,9 +488,11 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
 
 
 def _numeric(data: Any) -> Any:
-    """The same with float64 in place of objects and texts."""
+    """The same with float64 in place of objects and texts, whose refusal would show one."""
     if is_frame(data):
         return type(data)(numbers("X", data), columns=data.columns)
+    if is_polars_frame(data):
+        return type(data)(dict(zip(data.columns, numbers("X", data).T, strict=True)))
     held = unmasked(data)
     if isinstance(held, np.ndarray) and held.dtype.kind in "OUST":
         return numbers("X", held)

@@ -106,13 +106,14 @@ def reals(name: str, values: Any) -> Reals:
 
 
 def unmasked(values: Any) -> Any:
-    """A masked array with None where it is masked: what lies beneath a mask was left out by it.
+    """A tensor or any other array as NumPy's, with None where it is masked.
 
-    NumPy's own ``asarray`` gives what lies beneath. Anything else is given back as it is.
+    What lies beneath a mask was left out by it; NumPy's own ``asarray`` gives just that. What is no
+    array is given back as it is.
     """
     if isinstance(values, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(values.astype(object), None))
-    return values
+    return np.asarray(values) if isinstance(values, _ArrayLike) else values
 
 
 def finite(name: str, values: Any) -> Reals:
@@ -167,7 +168,8 @@ def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
     Never a list made into an array, whose type would be decided by all records together.
     """
     if isinstance(values, np.ndarray):
-        return np.asarray(unmasked(values))
+        found: NDArray[Any] = unmasked(values)
+        return found
     if isinstance(values, list | tuple | range):
         return list(values)
     if isinstance(values, _ArrayLike):
