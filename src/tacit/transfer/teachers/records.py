@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default
 from tacit._validation import whole
 from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
+from tacit.transfer.teachers.schedule import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,7 +156,8 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
             "dataset must be (inputs, labels) or a map-style data set of such pairs, got "
             f"{type(dataset).__name__}"
         )
-    pairs = [dataset[row] for row in range(len(dataset))]
+    with seeded(0):
+        pairs = [_alone(dataset, row) for row in range(len(dataset))]
     try:
         collected = default_collate(pairs)
     except (TypeError, ValueError, RuntimeError):  # whose message has a record's number and shape
@@ -164,6 +167,17 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
     if not isinstance(collected, tuple | list) or len(collected) != 2:
         raise InvalidArgument("dataset must give pairs (input, label)")
     return collected[0], collected[1]
+
+
+def _alone(dataset: Any, row: int) -> Any:
+    """A record, read in the same random state as every other: as if there were no others.
+
+    A random transform would else give all records behind one that is left out another distortion.
+    """
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the state that transforms draw from
+    random.seed(0)
+    return dataset[row]
 
 
 def _owners(
@@ -212,10 +226,10 @@ def views(images: NDArray[np.uint8] | Tensor, count: int, *, seed: int = 0) -> T
             f"{images.dtype} of shape {tuple(images.shape)}"
         )
     pixels = images if isinstance(images, Tensor) else torch.tensor(images)
-    random = np.random.default_rng(whole("seed", seed, at_least=0))
+    drawn = np.random.default_rng(whole("seed", seed, at_least=0))
     found = [pixels]
     for _ in range(whole("count", count) - 1):
-        grid = _grid(random, pixels.shape[2], pixels.shape[3]).to(pixels.device)
+        grid = _grid(drawn, pixels.shape[2], pixels.shape[3]).to(pixels.device)
         moved = functional.grid_sample(
             pixels.float(), grid.expand(len(pixels), -1, -1, -1), align_corners=False
         )
@@ -223,13 +237,13 @@ def views(images: NDArray[np.uint8] | Tensor, count: int, *, seed: int = 0) -> T
     return torch.stack(found, dim=1)
 
 
-def _grid(random: np.random.Generator, height: int, width: int) -> Tensor:
+def _grid(drawn: np.random.Generator, height: int, width: int) -> Tensor:
     """Where each pixel of one random distortion comes from, shape (1, height, width, 2)."""
-    turn, scale, shear = random.uniform(-1, 1, 3) * (TURN, SCALE, SHEAR)
+    turn, scale, shear = drawn.uniform(-1, 1, 3) * (TURN, SCALE, SHEAR)
     cosine, sine = (1 + scale) * np.cos(turn), np.sin(turn)
-    shift = random.uniform(-SHIFT, SHIFT, 2)
+    shift = drawn.uniform(-SHIFT, SHIFT, 2)
     affine = np.array([[[cosine, shear - sine, shift[0]], [sine, cosine, shift[1]]]])
-    bend = torch.from_numpy(random.normal(0.0, BEND, (1, 2, 5, 5))).float()
+    bend = torch.from_numpy(drawn.normal(0.0, BEND, (1, 2, 5, 5))).float()
     smooth = functional.interpolate(bend, (height, width), mode="bicubic", align_corners=True)
     grid = functional.affine_grid(
         torch.from_numpy(affine).float(), [1, 1, height, width], align_corners=False
