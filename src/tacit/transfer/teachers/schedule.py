@@ -97,7 +97,15 @@ def made(make_model: Callable[[], Any], schedule: TeacherSchedule, teacher: int)
     would carry what one teacher has learned to the next.
     """
     with seeded(schedule.seed_of(teacher)):
-        return deepcopy(make_model())
+        model = make_model()
+    try:
+        return deepcopy(model)
+    except (RuntimeError, TypeError):
+        raise InvalidArgument(
+            "make_model must return a model that copy.deepcopy can copy, for teachers must not "
+            f"share any of it, got {type(model).__name__}; weight_norm, say, is to be that of "
+            "torch.nn.utils.parametrizations"
+        ) from None
 
 
 def pixels(inputs: Tensor) -> Tensor:
