@@ -64,7 +64,7 @@ def as_rows(name: str, rows: ArrayLike | torch.Tensor) -> NDArray[Any]:
     if given.ndim != 2 or given.dtype.kind not in "fiu" or not 0 < given.shape[1] < _MOST_FEATURES:
         raise InvalidArgument(
             f"{name} must be numbers, one row for each record and one column for each feature, "
-            f"got shape {given.shape} of {given.dtype}"
+            f"got rows of shape {given.shape[1:]} of {given.dtype}"
         )
     return given
 

@@ -110,8 +110,8 @@ def read(
     given = as_tensor("labels", labels).cpu()
     if given.ndim != 1 or len(given) != len(rows) or not len(rows):
         raise InvalidArgument(
-            "dataset must have one label for each of its inputs, one or more, got inputs of shape "
-            f"{tuple(rows.shape)} and labels of shape {tuple(given.shape)}"
+            "dataset must have one label for each of its inputs, one or more; there are more or "
+            f"fewer, or labels of {given.ndim} dimensions"
         )
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InvalidArgument(f"labels must be whole numbers, got {given.dtype}")
@@ -188,7 +188,8 @@ def _owners(
     named = np.shape(groups)
     if named != (rows,):
         raise InvalidArgument(
-            f"groups must name the group of each of the {rows} records, got shape {named}"
+            f"groups must name the group of each record, and have one dimension, got {len(named)} "
+            "dimensions, or more or fewer names"
         )
     return unit_numbers(groups)
 
