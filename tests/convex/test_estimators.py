@@ -146,7 +146,7 @@ def test_every_method_learns_a_line(method):
 def test_pure_privacy_uses_pure_methods(kind, classes):
     rows, labels, norm = blobs(classes)
     model = kind(4.0, 0.0, data_norm=norm, classes=range(classes)).fit(rows, labels)
-    assert model.event_ == PureDp(4.0)
+    assert model.event_ == PureDp(4.0, "add-remove")
     assert model.method_ in {"objective", "output"}
     assert model.score(rows, labels) > 0.7
 
@@ -255,6 +255,48 @@ def test_no_example_shows_by_its_kind(usual, odd, method):
     assert form(kind, wild, labels, norm, method) == due
 
 
+class Held:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.ndim = array, array.shape, array.ndim
+
+    def __len__(self):
+        return len(self.array)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array if dtype is None else self.array.astype(dtype)
+
+
+@pytest.mark.parametrize("entry", ["secret", None, 10**400], ids=lambda one: type(one).__name__)
+def test_no_entry_of_an_array_of_any_kind_is_refused_or_shown(entry):
+    """Read by scikit-learn it would be: could not convert string to float: 'secret'."""
+    rows, labels, norm = blobs(count=300)
+    wild = rows.astype(object)
+    wild[7, 1] = entry
+    model = LogisticRegression(data_norm=norm, classes=TWO, method="output")
+    assert model.fit(Held(wild), labels).predict(Held(wild)).shape == labels.shape
+
+
+def test_a_polars_frame_is_read_like_its_records():
+    polars = pytest.importorskip("polars")
+    rows, labels, norm = blobs(count=300)
+    frame = polars.DataFrame(
+        {"a": [*map(str, rows[:-1, 0]), "secret"], "b": rows[:, 1], "c": rows[:, 2]}
+    )
+    model = LogisticRegression(data_norm=norm, classes=TWO, method="output").fit(frame, labels)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_an_entry_behind_a_mask_is_missing():
+    rows, targets = np.ones((2_000, 1)), np.repeat([-1.0, 1.0], 1_000)
+    model = LinearRegression(
+        20.0, data_norm=1.0, target_bounds=(-1, 1), fit_intercept=False, clip=1.0
+    )
+    hidden = np.ma.masked_array(rows, mask=targets[:, None] < 0)
+    assert model.fit(hidden, targets).coef_ == pytest.approx([1.0], abs=0.1)
+
+
 def test_an_example_of_no_class_contributes_nothing(monkeypatch):
     """As if it were not there, but for n: what add-remove means where n is public."""
     rows, labels, norm = blobs(count=300)
@@ -325,6 +367,15 @@ def test_a_statement_says_what_is_public_of_the_number():
     assert said(adjacency="replace-one") == "the number of examples, 300, is public"
     with pytest.raises(InvalidArgument, match=r"examples must be at least .* got 299; choose"):
         said(examples=299)
+
+
+def test_a_statement_is_about_the_fit_and_not_about_what_was_set_since():
+    rows, labels, norm = blobs(count=300)
+    model = LogisticRegression(1.0, data_norm=norm, classes=TWO).fit(rows, labels)
+    said = model.statement()
+    model.set_params(examples=400)
+    assert model.statement() == said
+    assert "the number of examples, 300, is public" in said.assumptions[0]
 
 
 def test_examples_that_are_not_there_move_nothing(monkeypatch):
@@ -475,7 +526,7 @@ def test_statement_says_what_holds_and_what_is_trusted():
         rows, labels
     )
     assert any("exact" in one for one in trusting.statement().assumptions)
-    assert trusting.event_ == ApproxDp(1.0, 1e-5)
+    assert trusting.event_ == ApproxDp(1.0, 1e-5, "add-remove")
     sampled = LogisticRegression(
         data_norm=norm, method="noisy-sgd", sample_rate=0.1, steps=10, classes=TWO
     )

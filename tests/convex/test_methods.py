@@ -7,6 +7,7 @@ import pytest
 
 import tacit
 from tacit.convex import methods
+from tacit.convex.losses import Softmax
 from tacit.convex.methods import DataScaling, MethodSettings, learn
 from tacit.errors import BudgetExceeded, InvalidArgument
 from tacit.randomness import UnsafeSeededStream
@@ -57,6 +58,22 @@ def test_no_random_byte_is_drawn_when_the_charge_is_refused(tmp_path, monkeypatc
         spent = ledger.open("spent", epsilon=1e-6, delta=1e-9)
         with pytest.raises(BudgetExceeded, match="has no room"):
             learn(problem.task, problem.features, problem.targets, MethodSettings(), spent)
+
+
+@pytest.mark.parametrize(
+    ("method", "delta"),
+    [("output", 1e-5), ("output", 0.0), ("objective", 1e-5), ("amp", 1e-5), ("auto", 0.0)],
+)
+def test_a_minimum_that_clipping_leaves_none_of_is_refused_before_the_charge(
+    tmp_path, method, delta
+):
+    task = task_for(Softmax(4), clip=0.2, delta=delta, regularization=0.1)
+    problem = problem_for(task)
+    with tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}") as ledger:
+        budget = ledger.open("rows", epsilon=1.0, delta=1e-5)
+        with pytest.raises(InvalidArgument, match=r"clip 0\.2 leaves no objective"):
+            learn(task, problem.features, problem.targets, MethodSettings(method=method), budget)
+        assert budget.spent().epsilon == 0.0
 
 
 def test_a_given_stream_repeats_the_fit():

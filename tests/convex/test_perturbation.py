@@ -25,10 +25,10 @@ def test_designs_have_the_theorems_noise():
     assert objective_design(task).sigma == profile_sigma(task, 4.0)
     assert objective_design(task, "redberg").sigma == redberg_sigma(1.0, 1e-5, 4.0)
     assert objective_design(task, "kifer").sigma == kifer_sigma(1.0, 1e-5)
-    assert objective_design(task).event == ApproxDp(1.0, 1e-5)
+    assert objective_design(task).event == ApproxDp(1.0, 1e-5, "add-remove")
     pure = objective_design(task_for(delta=0.0, regularization=0.02))
     assert pure.analysis == "cms"
-    assert pure.event == PureDp(1.0)
+    assert pure.event == PureDp(1.0, "add-remove")
 
 
 def test_sharper_analyses_take_less_noise_and_promise_less_risk():

@@ -25,8 +25,8 @@ def test_both_parts_together_have_epsilon_and_delta(epsilon, adjacency):
     rest = task.epsilon - first.epsilon, task.delta - first.delta
     assert rest[0] > 0 < rest[1]
     assert design.noise_multiplier >= analytic_gaussian_sigma(*rest)
-    assert design.event == ApproxDp(epsilon, 1e-5)
-    assert design.objective.event == ApproxDp(first.epsilon, first.delta)
+    assert design.event == ApproxDp(epsilon, 1e-5, adjacency)
+    assert design.objective.event == ApproxDp(first.epsilon, first.delta, adjacency)
 
 
 def test_it_costs_little_more_than_objective_perturbation():

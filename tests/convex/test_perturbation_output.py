@@ -84,7 +84,7 @@ def test_released_noise_is_that_of_the_event():
 def test_pure_noise_has_the_gamma_length():
     task = task_for(delta=0.0, features=4, regularization=0.1, adjacency="replace-one")
     design = output_design(task)
-    assert design.event == PureDp(1.0)
+    assert design.event == PureDp(1.0, "replace-one")
     problem = problem_for(task)
     minimum = minimised(Objective(problem, design.ridge, np.zeros(4)), 1e-9)
     stream = UnsafeSeededStream(1, "noise")

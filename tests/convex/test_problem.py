@@ -45,9 +45,9 @@ def test_gradient_and_curvature_are_those_of_the_value(name):
 
 
 def test_several_scores_clipped_have_no_objective():
-    assert problem_of("softmax", None).has_objective
-    assert problem_of("logistic", 0.2).has_objective
-    assert not problem_of("softmax", 0.2).has_objective
+    assert problem_of("softmax", None).task.has_objective
+    assert problem_of("logistic", 0.2).task.has_objective
+    assert not problem_of("softmax", 0.2).task.has_objective
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 1e3, 1e200, 1e308])

@@ -11,6 +11,7 @@ import torch
 
 import tacit
 from tacit.data import Corpus, by_author, by_document, by_window
+from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -50,6 +51,41 @@ def test_one_author_under_two_spellings_is_refused(other: str):
     assert "Ann" not in str(refused.value)  # whoever that is
     with pytest.raises(InvalidArgument, match="or number the authors"):
         by_author(TEXTS, [7, 8, 7, "7"])
+
+
+def test_records_of_one_group_have_one_number():
+    assert unit_numbers([9, 4, 9, 7])[0].tolist() == [2, 0, 2, 1]
+    for kind in (np.array, torch.tensor, tuple, pd.Series, np.ma.masked_array):
+        assert unit_numbers(kind([5, 8, 5, 5]))[0].tolist() == [0, 1, 0, 0]
+    assert unit_numbers(np.array(["b", "a", "b"], dtype=object))[0].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [2.0, np.nan, 1.0, 2.0, 1.0],
+        np.array([2, np.nan, 1, 2, 1], dtype=object),  # which sorting would tear apart
+        pd.Series([2, None, 1, 2, 1], dtype="Int64"),
+        pd.Series(["a", None, "b", "a", "b"], dtype="string"),
+        ["a", np.nan, "b", "a", "b"],
+        ["a", " ", "b", "a", "b"],
+        np.array([b"a", b"", b"b", b"a", b"b"]),
+        np.array(["2020", "NaT", "2021", "2020", "2021"], dtype="M8[Y]"),
+        np.ma.masked_array([2, 2, 1, 2, 1], mask=[0, 1, 0, 0, 0]),
+    ],
+    ids=["float", "object", "Int64", "string", "list", "text", "bytes", "date", "masked"],
+)
+def test_a_record_without_a_group_is_refused(groups: Any):
+    with pytest.raises(InvalidArgument, match="got none for some of them"):
+        unit_numbers(groups)
+
+
+@pytest.mark.parametrize("other", ["1", frozenset([2])])
+def test_groups_that_have_no_order_are_refused(other: Any):
+    groups = np.empty(4, dtype=object)
+    groups[:] = [frozenset([1]), other, frozenset([1]), frozenset([2, 1])]
+    with pytest.raises(InvalidArgument, match="groups must be of one type"):
+        unit_numbers(groups)
 
 
 def test_documents_are_units_and_their_authors_are_not():

@@ -229,7 +229,7 @@ def test_permute_and_flip_has_no_bounded_range() -> None:
 
 
 def test_events() -> None:
-    assert exponential([1, 2], sensitivity=1, epsilon=0.7).event == Exponential(0.7)
+    assert exponential([1, 2], sensitivity=1, epsilon=0.7).event == Exponential(0.7, "add-remove")
     assert exponential([1, 2], sensitivity=1, rho=0.125).event.epsilon == pytest.approx(1.0)
     assert noisy_max(
         [1, 2], sensitivity=1, rho=0.125, noise="laplace"
@@ -257,6 +257,8 @@ def test_what_stands_for_a_candidate() -> None:
     assert noisy_max(pd.Series([0, 9, 3], index=["a", "b", "c"]), **sure).value == "b"
     assert permute_and_flip({"x": 0, "y": 9}, **sure).value == "y"
     assert exponential([0, 9, 3], **sure, candidates=["low", "high", "mid"]).value == "high"
+    turned = pd.Series(["low", "high", "mid"], index=[2, 0, 1])
+    assert exponential([0, 9, 3], **sure, candidates=turned).value == "high"
 
 
 def test_refusals() -> None:
@@ -268,6 +270,9 @@ def test_refusals() -> None:
         exponential([], sensitivity=1, epsilon=1)
     with pytest.raises(InvalidArgument, match="one number per candidate"):
         exponential([[1.0]], sensitivity=1, epsilon=1)
+    for loose in ({"a": 1}, {"a"}):
+        with pytest.raises(InvalidArgument, match="a list in the order of the scores"):
+            exponential([1.0], sensitivity=1, epsilon=1, candidates=loose)
     with pytest.raises(InvalidArgument, match="candidates must be as many"):
         exponential([1.0], sensitivity=1, epsilon=1, candidates=["a", "b"])
     with pytest.raises(InvalidArgument, match="monotone must be True or False"):

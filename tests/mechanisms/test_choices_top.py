@@ -130,7 +130,7 @@ def test_the_event_covers_every_pair_of_neighbours(noise: Any, monotone: bool) -
 def test_events_meet_what_was_asked() -> None:
     scores = list(range(40))
     pure = top_k(scores, 3, sensitivity=1, epsilon=0.7).event
-    assert pure == Repeated(Exponential(pure.event.epsilon), 3)
+    assert pure == Repeated(Exponential(pure.event.epsilon, "add-remove"), 3)
     assert 3 * pure.event.epsilon <= 0.7
     assert 3 * pure.event.epsilon == pytest.approx(0.7, rel=2e-15)
     concentrated = top_k(scores, 8, sensitivity=1, rho=1.0).event

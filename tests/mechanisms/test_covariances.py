@@ -70,6 +70,25 @@ def test_products_are_exact_in_any_order() -> None:
     assert np.abs(moments._products(rows[:300], None) - exact).max() <= 2**10  # ties of rounding
 
 
+@pytest.mark.parametrize("odd", [math.nan, math.inf, 1e200])
+def test_an_odd_row_leaves_all_others_as_they_are(odd: float) -> None:
+    """Rows whose entries are half-way between two whole numbers: how they were rounded shows."""
+    rng = np.random.default_rng(0)
+    halves = (2 * rng.integers(2**10, 2**14, (4_000, 20)) + 0.5) * 2.0**-18
+    halves[:, 0] = rng.uniform(0.3, 0.6, len(halves))
+    moments = Moments(20, 1.0)
+    less = moments._products(halves, None)
+    more = moments._products(np.vstack([halves, [odd] + [0.0] * 19]), None)
+    own = np.zeros((20, 20))
+    own[0, 0] = 2.0**36 * (odd == 1e200)
+    assert np.array_equal(more - less, own)
+
+
+def test_a_sum_over_any_number_of_rows_does_not_wrap_around() -> None:
+    many = np.broadcast_to(1.0, (2**27 + 1, 1))
+    assert Moments(1, 1.0)._products(many, None, 16).tolist() == [[2**47 + 2**20]]
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_the_noise_is_symmetric_and_has_its_law(constant: bool) -> None:
     """σ on the diagonal, σ/√2 off it: in Frobenius norm, σ in every direction."""

@@ -58,9 +58,15 @@ def test_events_say_what_holds() -> None:
     assert discrete_laplace([1, 2], epsilon=0.5).event == DiscreteLaplace(2.0, 1)
     assert discrete_laplace([1, 2], sensitivity=3, epsilon=0.5).event == DiscreteLaplace(6.0, 3)
     assert isinstance(discrete_gaussian(1, sensitivity=3, rho=0.1).event, DiscreteGaussian)
-    assert discrete_gaussian([1, 2], sensitivity=3, rho=0.1).event == ZeroConcentrated(0.1)
-    assert discrete_gaussian(1, sensitivity=1.5, rho=0.1).event == ZeroConcentrated(0.1)
-    assert discrete_gaussian(1, sensitivity=10**6, rho=0.1).event == ZeroConcentrated(0.1)
+    assert discrete_gaussian([1, 2], sensitivity=3, rho=0.1).event == ZeroConcentrated(
+        0.1, "add-remove"
+    )
+    assert discrete_gaussian(1, sensitivity=1.5, rho=0.1).event == ZeroConcentrated(
+        0.1, "add-remove"
+    )
+    assert discrete_gaussian(1, sensitivity=10**6, rho=0.1).event == ZeroConcentrated(
+        0.1, "add-remove"
+    )
 
 
 @pytest.mark.parametrize("moves", [(1, 1), (2, 1), (1, -3), (4, 5), (1, 1, 1)])

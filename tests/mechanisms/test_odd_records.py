@@ -493,3 +493,22 @@ def test_a_masked_record_shows_by_no_warning() -> None:
             warnings.simplefilter("always")
             private_sum(data, bounds=(0, 10), epsilon=1.0)
         assert caught == []
+
+
+@pytest.mark.parametrize("hidden", [np.ma.masked_array([1, 999], mask=[0, 1]), np.ma.masked])
+@pytest.mark.parametrize(
+    "mechanism", [laplace, gaussian, exponential, noisy_max, discrete_laplace, discrete_gaussian]
+)
+def test_what_a_mask_hides_is_not_released(mechanism: Callable[..., Any], hidden: Any) -> None:
+    """The mask left it out, and so no sensitivity speaks of it."""
+    asked = {"rho": 1.0} if mechanism in (gaussian, discrete_gaussian) else {"epsilon": 1.0}
+    with pytest.raises(InvalidArgument, match=r"must be (finite|integers)"):
+        mechanism(hidden, sensitivity=1, **asked)
+    shown = np.ma.masked_array([1, 2], mask=False)
+    assert np.shape(mechanism(shown, sensitivity=1, **asked).value) in ((), (2,))
+
+
+def test_a_masked_answer_is_none_of_the_categories() -> None:
+    answers = np.ma.masked_array(np.zeros(1_000, dtype=int), mask=True)
+    given = randomized_response(answers, epsilon=30, stream=UnsafeSeededStream(0, "mask")).value
+    assert 400 < given.sum() < 600

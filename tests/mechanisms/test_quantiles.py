@@ -98,7 +98,7 @@ def test_every_record_counts_whatever_it_is() -> None:
 
 
 def test_the_event_and_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert quantile([1.0], 0.5, bounds=(0, 2), epsilon=0.4).event == Exponential(0.4)
+    assert quantile([1.0], 0.5, bounds=(0, 2), epsilon=0.4).event == Exponential(0.4, "add-remove")
     seen = []
     monkeypatch.setattr(
         quantiles, "winner", lambda _scores, rate, *_: seen.append(rate * _PARTS) or 0
@@ -107,6 +107,28 @@ def test_the_event_and_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     quantile([1.0], 0.75, bounds=(0, 2), epsilon=1)
     quantile([1.0], 0.5, bounds=(0, 2), epsilon=1, adjacency="replace-one")
     assert seen == [1, Fraction(2, 3), Fraction(1, 2)]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_blanking_out_a_record_tells_no_more_than_epsilon(
+    monkeypatch: pytest.MonkeyPatch, skip: bool
+) -> None:
+    laws = []
+
+    def law(scores: Any, rate: Fraction, _law: str, _stream: Any, sizes: Any) -> int:
+        weights = np.repeat(np.exp(float(rate) * (scores - scores.max())), sizes)
+        order = np.repeat(starts, sizes) + np.concatenate([np.arange(size) for size in sizes])
+        laws.append(np.log(weights / weights.sum())[np.argsort(order)])
+        return 0
+
+    monkeypatch.setattr(quantiles, "winner", law)
+    for blanked in (0, None):
+        data = [blanked] + [0] * 5 + [48] + [51] * 5
+        starts = _regions(_placed(data, 0.0, 100.0, 100, skip), 100, _PARTS // 2)[0]
+        quantile(
+            data, 0.5, bounds=(0, 100), step=1, skip_missing=skip, epsilon=1, adjacency="zero-out"
+        )
+    assert np.abs(laws[0] - laws[1]).max() <= 1
 
 
 @settings(deadline=None)

@@ -116,6 +116,22 @@ def _open(ledger: Ledger, asked: dict[str, Any], adjacency: Any = "add-remove") 
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bounded_laplace", "discrete_gaussians", "exponential", "gumbel", "permute_and_flip"),
+        *("quantile", "top_k", "top_k of many", "unknown keys"),
+    ],
+)
+def test_an_event_promises_as_much_to_its_own_neighbours_only(name: str) -> None:
+    """To replace a record is to remove one and to add one: what is proved of each counts twice."""
+    call, asked = _CASES[name]
+    event, delta = call(**asked).event, 2.0 * np.exp(asked["epsilon"]) * 1e-6
+    own, other = (epsilon_of(event, delta, adjacency=one) for one in _ADJACENCIES[:2])
+    assert own <= asked["epsilon"]
+    assert other > 1.5 * own
+
+
 @every
 @pytest.mark.parametrize(
     "adjacency",

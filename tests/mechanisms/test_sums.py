@@ -32,7 +32,7 @@ _ENDS = st.tuples(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)).filter(
 Rows = NDArray[np.float64]
 
 
-def _totals(rows: Rows, columns: Columns) -> NDArray[np.int64]:
+def _totals(rows: Rows, columns: Columns) -> NDArray[np.object_]:
     return columns._totals(rows, np.zeros(rows.shape[1]))
 
 
@@ -52,6 +52,17 @@ def test_no_row_moves_a_sum_by_more_than_is_paid_for(
         replaced = _totals(rows, columns) - _totals(other, columns)
         assert np.all(np.abs(replaced[:2]) <= last - first)
         assert not counted or (added[-1] == 2**bits and replaced[-1] == 0)
+
+
+def test_a_sum_of_any_number_of_rows_does_not_wrap_around() -> None:
+    """2¹⁷ rows of 2⁴⁶ steps, as 2³¹ of the usual 2³² have it."""
+    columns = Columns(np.zeros(1), np.ones(1), True, 46)
+    rows = np.ones((2**17, 1))
+    assert columns._totals(rows, np.zeros(1)).tolist() == [2**63, 2**63]
+    noisy = columns.noisy_sums(
+        rows, np.zeros(1), Laplace(2.0**-9), UnsafeSeededStream(0, "many rows")
+    )
+    assert noisy == pytest.approx(2**17)
 
 
 @given(st.lists(_ENDS, min_size=1, max_size=4), st.booleans())

@@ -42,7 +42,7 @@ def totals(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
 
     def spy(self: Columns, *arguments: Any) -> Any:
         found = compute(self, *arguments)
-        seen.append(found / 2.0**self.bits)
+        seen.append(found.astype(np.float64) / 2.0**self.bits)
         return found
 
     monkeypatch.setattr(Columns, "_totals", spy)

@@ -59,7 +59,7 @@ def test_knowing_the_event_allows_more_than_knowing_epsilon() -> None:
     assert share.epsilon == pytest.approx(1.0, rel=1e-5)  # (2 + η)·ε₀ for η = 0
     assert known.epsilon > 1.3 * share.epsilon
     pure = settle(RUNS, PUBLIC, 2.0, 1e-6, "add-remove", None, pure=True).allowance
-    assert (pure.event, pure.delta) == (PureDp(pure.epsilon), 0.0)
+    assert (pure.event, pure.delta) == (PureDp(pure.epsilon, "add-remove"), 0.0)
     assert pure.epsilon >= share.epsilon
 
 

@@ -149,6 +149,18 @@ def test_refused_questions() -> None:
     assert near.nearest(np.empty((0, 3)), 2).shape == (0, 2)
 
 
+def test_a_refusal_does_not_tell_how_many_records_there_are() -> None:
+    for rows in (np.zeros((71, 2), dtype=bool), np.zeros(71), np.zeros((71, 2, 2))):
+        with pytest.raises(InvalidArgument, match="one row for each record") as refused:
+            private_rows("features", rows)
+        assert "71" not in str(refused.value)
+
+
+def test_an_entry_behind_a_mask_is_missing() -> None:
+    rows = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], mask=[[0, 0], [0, 1]])
+    assert private_rows("rows", rows).tolist() == [[1.0, 2.0], [0.0, 0.0]]
+
+
 def test_no_private_record_is_refused() -> None:
     """A refusal would tell of it. Its label is no class and its row is 0."""
     for odd in (71, -4, 2.5, np.nan, "x", None, 10**400, [1]):

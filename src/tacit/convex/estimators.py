@@ -13,7 +13,14 @@ from tacit.convex.methods import DataScaling, Learned, MethodSettings, learn, pu
 from tacit.convex.problem import ConvexTask
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
-from tacit.mechanisms._records import entries, is_frame, is_series, numbers
+from tacit.mechanisms._records import (
+    entries,
+    is_frame,
+    is_polars_frame,
+    is_series,
+    numbers,
+    unmasked,
+)
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
@@ -56,6 +63,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     examples: int | None
     budget: Budget | None
     learned_: Learned
+    assumptions_: tuple[str, ...]
 
     def _scaling(self) -> DataScaling:
         return DataScaling(
@@ -90,6 +98,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             clip=_clip(self.clip, loss, scaling.norm),
         )
         self.learned_ = learn(task, rows, targets, settings, self.budget)
+        self.assumptions_ = self._assumptions()  # those of this fit, whatever is set afterwards
         return scaling
 
     def _rows(self, data: Any) -> Array:
@@ -148,7 +157,7 @@ class _Private(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def statement(self, delta: float | None = None) -> Statement:
         """The claim, complete enough for somebody else to check it; at another δ if given."""
-        return stated(self._fitted(), delta, self._assumptions())
+        return stated(self._fitted(), delta, self.assumptions_)
 
     def _fitted(self) -> Learned:
         check_is_fitted(self, "learned_")
@@ -479,12 +488,15 @@ class LinearRegression(RegressorMixin, _Private):  # type: ignore[misc]
 
 
 def _numeric(data: Any) -> Any:
-    """The same with float64 in place of objects and texts."""
+    """The same with float64 in place of objects and texts, whose refusal would show one."""
     if is_frame(data):
         return type(data)(numbers("X", data), columns=data.columns)
-    if isinstance(data, np.ndarray) and data.dtype.kind in "OUST":
-        return numbers("X", data)
-    return data
+    if is_polars_frame(data):
+        return type(data)(dict(zip(data.columns, numbers("X", data).T, strict=True)))
+    held = unmasked(data)
+    if isinstance(held, np.ndarray) and held.dtype.kind in "OUST":
+        return numbers("X", held)
+    return held
 
 
 def _declared(classes: Sequence[Any] | None) -> tuple[NDArray[Any], list[Any]]:

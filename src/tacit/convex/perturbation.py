@@ -61,8 +61,8 @@ class ObjectiveDesign:
     def event(self) -> Event:
         """What is released."""
         if self.task.delta == 0.0:
-            return PureDp(self.task.epsilon)
-        return ApproxDp(self.task.epsilon, self.task.delta)
+            return PureDp(self.task.epsilon, self.task.adjacency)
+        return ApproxDp(self.task.epsilon, self.task.delta, self.task.adjacency)
 
     @property
     def excess_risk(self) -> float:
@@ -81,6 +81,7 @@ def objective_design(task: ConvexTask, analysis: Analysis | None = None) -> Obje
     [4.6971, 5.3045, 10.0821]
     """
     chosen: Analysis = analysis or ("profile" if task.delta > 0.0 else "cms")
+    _check_objective(task)
     _check(task, chosen)
     least = _least_ridge(task, chosen)
     ridge = 0.0 if task.regularization is None else task.regularization * task.examples
@@ -100,7 +101,6 @@ def objective_design(task: ConvexTask, analysis: Analysis | None = None) -> Obje
 
 def release_objective(design: ObjectiveDesign, problem: Problem, stream: Stream) -> Array:
     """The minimum under a random tilt."""
-    check_objective(problem)
     size = design.task.parameters
     if design.sigma is not None:
         tilt, _ = gaussian_vector(design.sigma, size, stream)
@@ -110,11 +110,15 @@ def release_objective(design: ObjectiveDesign, problem: Problem, stream: Stream)
     return minimised(Objective(problem, design.ridge, tilt), 0.5 * design.tolerance)
 
 
-def check_objective(problem: Problem) -> None:
-    """Refuses clipped gradients that are those of no function."""
-    if not problem.has_objective:
+def _check_objective(task: ConvexTask) -> None:
+    """Refuses clipped gradients that are those of no function, before anything is charged.
+
+    Where they vanish is no minimum: one example may move it by more than L/Λ, so that neither noise
+    on it nor a tilt hides that.
+    """
+    if not task.has_objective:
         raise InvalidArgument(
-            f"clip {problem.task.clip!r} leaves no objective for several scores an example: "
+            f"clip {task.clip!r} leaves no objective for several scores an example: "
             "leave it out, or use method='noisy-gd'"
         )
 
@@ -222,7 +226,7 @@ class OutputDesign:
     def event(self) -> Event:
         """What is released."""
         if self.noise_multiplier is None:
-            return PureDp(self.task.epsilon)
+            return PureDp(self.task.epsilon, self.task.adjacency)
         return Gaussian(self.noise_multiplier)
 
     @property
@@ -241,6 +245,7 @@ def output_design(task: ConvexTask) -> OutputDesign:
     >>> round(output_design(task).sensitivity, 4)
     0.2
     """
+    _check_objective(task)
     multiplier = None
     if task.delta > 0.0:
         multiplier = task.distance * analytic_gaussian_sigma(task.epsilon, task.delta)
@@ -323,7 +328,7 @@ class AmpDesign:
     @property
     def event(self) -> Event:
         """What is released."""
-        return ApproxDp(self.task.epsilon, self.task.delta)
+        return ApproxDp(self.task.epsilon, self.task.delta, self.task.adjacency)
 
     @property
     def excess_risk(self) -> float:
@@ -366,7 +371,6 @@ def amp_design(task: ConvexTask, analysis: Analysis | None = None) -> AmpDesign:
 
 def release_amp(design: AmpDesign, problem: Problem, stream: Stream) -> Array:
     """A point near the minimum under a random tilt, with noise."""
-    check_objective(problem)
     task = design.task
     assert design.objective.sigma is not None
     tilt, moved = gaussian_vector(design.objective.sigma, task.parameters, stream)

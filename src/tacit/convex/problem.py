@@ -57,11 +57,6 @@ class Problem:
             hubers = Huberised(cast("ScalarLoss", task.loss), task.clip)
         object.__setattr__(self, "_huberised", hubers)
 
-    @property
-    def has_objective(self) -> bool:
-        """Whether the gradients are those of a function: not so if several scores are clipped."""
-        return self.task.clip is None or self._huberised is not None
-
     def value(self, theta: Array) -> float:
         """The sum of the losses."""
         return self._value(self._scores(theta, self.features))
@@ -199,6 +194,11 @@ class ConvexTask:
     def smoothness(self) -> float:
         """β, the largest eigenvalue of one example's second derivative."""
         return self.loss.curvature * self.norm**2
+
+    @property
+    def has_objective(self) -> bool:
+        """Whether the gradients are those of a function: not so if several scores are clipped."""
+        return self.clip is None or self.loss.outputs == 1
 
     @property
     def reach(self) -> float:

@@ -149,6 +149,49 @@ def _is_missing(author: Any) -> bool:
         return True
 
 
+def unit_numbers(groups: Any) -> tuple[NDArray[np.int64], int]:
+    """The unit of every record by the name of its group, numbered from 0, and how many there are.
+
+    Guarantee:
+        Two records have the same number if and only if their groups are equal. Records without a
+        group (None, NaN, a masked or blank one) are refused: whose they are is not known, and may
+        be somebody's who has others.
+
+    >>> unit_numbers(["b", "a", "b"])
+    (array([1, 0, 1]), 2)
+    """
+    # Of a list NumPy makes one type, and so the text "nan" of a number that is missing.
+    names = np.asarray(groups, dtype=object if isinstance(groups, list | tuple) else None)
+    if np.ma.is_masked(groups) or bool(np.any(_without_name(names))):
+        raise InvalidArgument(
+            "groups must name the group of every record, got none for some of them; leave those "
+            "out, or give each a group of its own"
+        )
+    try:
+        found, numbers = np.unique(names, return_inverse=True)
+    except TypeError:
+        found, numbers = names[:0], names[:0]
+    # Sorting also tears apart what has no order, such as sets.
+    if names.dtype == object and len(found) != len(set(names.ravel().tolist())):
+        raise InvalidArgument("groups must be of one type: all numbers, or all texts")
+    return numbers.astype(np.int64), len(found)
+
+
+def _without_name(names: NDArray[Any]) -> Any:
+    """Which names of groups are none."""
+    if names.dtype.kind in "fc":
+        return np.isnan(names)
+    if names.dtype.kind in "mM":
+        return np.isnat(names)
+    if names.dtype.kind == "U":
+        return np.char.strip(names) == ""
+    if names.dtype.kind == "S":
+        return np.char.strip(names) == b""
+    if names.dtype.kind == "O":
+        return np.fromiter(map(_is_missing, names.ravel().tolist()), dtype=np.bool_)
+    return np.zeros(names.shape, dtype=np.bool_)
+
+
 def _spelling(author: Hashable) -> str:
     return " ".join(unicodedata.normalize("NFKC", str(author)).casefold().split())
 

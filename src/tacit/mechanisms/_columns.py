@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Bounds: TypeAlias = Sequence[Any] | Mapping[Any, Any]
 
 _BLOCK = 1 << 16  # rows at a time
-_FINE = 32  # an entry is at most 2³², so that 2³¹ rows fit int64
+_FINE = 32  # an entry is at most 2³², so that the sums of a block fit int64
 _WIDEST = 40  # the noise is at most 2⁴⁰
 _COARSEST = 8
 
@@ -171,12 +171,13 @@ class Columns:
         draw = rounded_laplace if isinstance(event, Laplace) else rounded_gaussian
         noise = draw(math.ldexp(_spread(event, self.size) * UP, self.bits), self.size, stream)
         units = np.append(self.most, 1.0)[: self.size] * 2.0**-self.bits
-        return np.asarray((totals + noise) * units, dtype=np.float64)
+        return np.asarray((totals + noise).astype(np.float64) * units)
 
-    def _totals(self, rows: Reals, centre: Reals) -> Integers:
+    def _totals(self, rows: Reals, centre: Reals) -> NDArray[np.object_]:
+        """As Python's integers: a sum that wraps around would move by far more than a row."""
         unit, ends = 2.0**self.bits / self.most, self.ends
         nothing = np.clip(0.0, self.lower, self.upper)
-        totals = np.zeros(self.size, dtype=np.int64)
+        totals = np.zeros(self.size, dtype=np.object_)
         for start in range(0, len(rows), _BLOCK):
             with np.errstate(over="ignore"):
                 block = rows[start : start + _BLOCK] - centre

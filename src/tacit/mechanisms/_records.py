@@ -95,12 +95,25 @@ def reals(name: str, values: Any) -> Reals:
     try:
         if is_series(values) or is_frame(values):
             return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
+        if isinstance(values, np.ma.MaskedArray):
+            return np.asarray(np.ma.filled(values.astype(np.float64), np.nan))
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidArgument(
             f"{name} must be numbers that float64 holds, got {type(values).__name__} of something "
             "else"
         ) from None
+
+
+def unmasked(values: Any) -> Any:
+    """A tensor or any other array as NumPy's, with None where it is masked.
+
+    What lies beneath a mask was left out by it; NumPy's own ``asarray`` gives just that. What is no
+    array is given back as it is.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(values.astype(object), None))
+    return np.asarray(values) if isinstance(values, _ArrayLike) else values
 
 
 def finite(name: str, values: Any) -> Reals:
@@ -135,7 +148,8 @@ def integers(name: str, values: Any) -> NDArray[np.int64]:
     if is_series(values) or is_frame(values):
         given = values.to_numpy()
     else:  # as objects, for [2**63, 1] are floats to NumPy
-        given = np.asarray(values, dtype=object if isinstance(values, int | list | tuple) else None)
+        held = unmasked(values)
+        given = np.asarray(held, dtype=object if isinstance(held, int | list | tuple) else None)
     kind = given.dtype.kind
     exact = kind == "O" and all(
         issubclass(type(one), int | np.integer | np.bool_) for one in given.ravel().tolist()
@@ -153,10 +167,9 @@ def entries(name: str, values: Any) -> NDArray[Any] | list[Any]:
 
     Never a list made into an array, whose type would be decided by all records together.
     """
-    if isinstance(values, np.ma.MaskedArray):
-        return np.asarray(np.ma.filled(values.astype(object), None))
     if isinstance(values, np.ndarray):
-        return values
+        found: NDArray[Any] = unmasked(values)
+        return found
     if isinstance(values, list | tuple | range):
         return list(values)
     if isinstance(values, _ArrayLike):

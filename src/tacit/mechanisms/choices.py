@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,14 +72,14 @@ def exponential(
     >>> released = exponential(votes, sensitivity=1, epsilon=0.5, monotone=True,
     ...     stream=UnsafeSeededStream(0, "test"))
     >>> released.value, released.event
-    ('green', Exponential(epsilon=0.5))
+    ('green', Exponential(epsilon=0.5, adjacency='add-remove'))
     """
     terms = agreed("exponential", adjacency, unit, budget, label, stream)
     numbers, names = _scores(scores, candidates)
     moved = Fraction(positive("sensitivity", sensitivity))
     asked = pure_amount(epsilon, rho).pure_epsilon(per_rho=8.0)
     rate = _rate(Fraction(asked) / (_against(monotone, terms.adjacency) * moved))
-    grant = terms.charge(Exponential(asked))
+    grant = terms.charge(Exponential(asked, terms.adjacency))
     return grant.release(names[winner(numbers, rate, "gumbel", grant.stream)])
 
 
@@ -245,7 +246,7 @@ def top_k(
 
     def choices(each: float) -> Event:
         if noise == "gumbel":
-            return Repeated(Exponential(each), times)
+            return Repeated(Exponential(each, terms.adjacency), times)
         scale = ratio_for(float(against), each)
         return Repeated(NoisyMax(scale, noise, monotone, apart(terms.adjacency)), times)
 
@@ -325,8 +326,14 @@ def _scores(
         )
     if candidates is None:
         return numbers, names
-    if len(candidates) != len(numbers):
+    if isinstance(candidates, Mapping | AbstractSet):  # whose order is not that of the scores
         raise InvalidArgument(
-            f"candidates must be as many as the scores, {len(numbers)}, got {len(candidates)}"
+            "candidates must be a list in the order of the scores, got "
+            f"{type(candidates).__name__}; give a mapping of scores, or list(…)"
         )
-    return numbers, candidates
+    listed = list(candidates)  # by place: a Series is asked by label
+    if len(listed) != len(numbers):
+        raise InvalidArgument(
+            f"candidates must be as many as the scores, {len(numbers)}, got {len(listed)}"
+        )
+    return numbers, listed

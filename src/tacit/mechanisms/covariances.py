@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _BITS = 18  # a row's entries are whole numbers of at most 2¹⁸
 _MOST_ROWS = 1 << 16  # their products add up to less than 2⁵³, so that float64 adds them exactly
 _BLOCK = 1 << 22  # entries at a time
+_BLOCKS_HELD = 1 << 8  # of fewer than 2⁵³ each, so that their sums stay below 2⁶²
 _WIDEST = 2.0**44
 APART = math.sqrt(2.0)
 """How far replacing a row moves xxᵀ, over its norm: abs(xxᵀ - yyᵀ)² = x⁴ + y⁴ - 2(x·y)²."""
@@ -166,7 +167,7 @@ class Moments:
                 "epsilon (or rho) must be larger, or noise_multiplier smaller: noise of "
                 f"{event.sigma:.3g} times what a row adds drowns everything"
             )
-        steps = _rounded(self._products(rows, centre), coarse)
+        steps = self._products(rows, centre, coarse)
         above = np.triu_indices(self.size, 1)
         off = rounded_gaussian(wide * math.sqrt(0.5) * UP, len(above[0]), stream)
         steps[above] += off
@@ -175,10 +176,16 @@ class Moments:
         unit = 2.0**coarse * (self.norm * 2.0**-_BITS) ** 2
         return np.asarray(steps * unit, dtype=np.float64)
 
-    def _products(self, rows: Reals, centre: Reals | None) -> Integers:
-        total = np.zeros((self.size, self.size), dtype=np.int64)
+    def _products(self, rows: Reals, centre: Reals | None, bits: int = 0) -> Integers:
+        """The sums of the products over 2^bits, rounded to the nearest.
+
+        Their parts above 2^bits are put aside now and then, so that the number of rows has no limit
+        at which int64 overflows: it may be private.
+        """
+        above: Integers | int = 0
+        rest = np.zeros((self.size, self.size), dtype=np.int64)
         many = min(_MOST_ROWS, 1 + _BLOCK // self.columns)
-        for start in range(0, len(rows), many):
+        for number, start in enumerate(range(0, len(rows), many), start=1):
             part = rows[start : start + many]
             if centre is not None:
                 with np.errstate(over="ignore"):
@@ -186,18 +193,25 @@ class Moments:
             block = np.rint(_clipped(part, self.norm) * 2.0**_BITS)
             if self.constant:
                 block = np.column_stack([block, np.full(len(block), 2.0**_BITS)])
-            total += (block.T @ block).astype(np.int64)
-        return total
+            rest += (block.T @ block).astype(np.int64)
+            if number % _BLOCKS_HELD == 0:
+                above = above + (rest >> bits)
+                rest &= (1 << bits) - 1
+        return above + ((rest + ((1 << bits) >> 1)) >> bits)
 
 
 def _clipped(rows: Reals, norm: float) -> Reals:
-    """The rows in units of the norm, those above it scaled down to it."""
+    """The rows in units of the norm, those above it scaled down to it.
+
+    Each is computed by itself, to the last bit: were one odd row to change how the others are
+    computed, any number of entries half-way between two whole numbers would be rounded otherwise.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        units = rows / norm
-        lengths = np.sqrt(np.einsum("ij,ij->i", units, units))
-    if not np.all(np.isfinite(lengths)):
-        return _clipped_with_care(rows, norm)
-    units /= np.maximum(lengths, 1.0)[:, None]
+        units = np.ascontiguousarray(rows) / norm
+        lengths = _lengths(units)
+        units /= np.maximum(lengths, 1.0)
+    odd = np.flatnonzero(~np.isfinite(lengths))
+    units[odd] = _clipped_with_care(rows[odd], norm)
     return units
 
 
@@ -207,7 +221,7 @@ def _clipped_with_care(rows: Reals, norm: float) -> Reals:
     finite = np.where(good, rows, 0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True)
     shape = finite / np.where(largest == 0.0, 1.0, largest)
-    lengths = np.sqrt(np.einsum("ij,ij->i", shape, shape))[:, None]
+    lengths = _lengths(shape)
     with np.errstate(over="ignore"):
         size = largest / norm * lengths
         short = np.minimum(largest / norm, 1.0)
@@ -215,9 +229,10 @@ def _clipped_with_care(rows: Reals, norm: float) -> Reals:
     return np.asarray(shape * factors, dtype=np.float64)
 
 
-def _rounded(sums: Integers, bits: int) -> Integers:
-    """The sums over 2^bits, rounded to the nearest."""
-    return (sums + ((1 << bits) >> 1)) >> bits
+def _lengths(rows: Reals) -> Reals:
+    """The norms, a column; in C order the order in which a row is added up is always the same."""
+    squares = np.ascontiguousarray(np.square(rows))
+    return np.asarray(np.sqrt(squares.sum(axis=1, keepdims=True)))
 
 
 # ---- principal components

@@ -109,7 +109,7 @@ def histogram(
     >>> released = histogram([*blood, "Bombay"], epsilon=1, delta=1e-6,
     ...     stream=UnsafeSeededStream(0, "test"))
     >>> released.value, released.event
-    ({'0': 450, 'A': 400, 'B': 90}, ApproxDp(epsilon=1.0, delta=1e-06))
+    ({'0': 450, 'A': 400, 'B': 90}, ApproxDp(epsilon=1.0, delta=1e-06, adjacency='add-remove'))
     >>> patients = {"blood": ["A", "B", "A"], "age": [31, 64, 70]}
     >>> histogram(patients, cells={"blood": ["A", "B"]}, edges={"age": [0, 50, 120]}, epsilon=50,
     ...     stream=UnsafeSeededStream(0, "test")).value.tolist()
@@ -177,7 +177,7 @@ def _of_unknown_keys(values: Any, asked: Amount, terms: ReleaseTerms) -> Release
     keys, counts = tallied(
         _tuples(values) if is_frame(values) or is_polars_frame(values) else values
     )
-    grant = terms.charge(ApproxDp(asked.epsilon, asked.delta))
+    grant = terms.charge(ApproxDp(asked.epsilon, asked.delta, terms.adjacency))
     noisy = counts + discrete_laplace(scale, len(counts), grant.stream)
     kept = np.flatnonzero(noisy >= least)
     names = [keys[place] for place in kept]

@@ -432,14 +432,14 @@ def gaussian_design(
         sigma = moved / math.sqrt(2.0 * asked.rho) * UP
         if lattice is not None and sigma <= _LARGEST_EXACT:
             return sigma, lattice(sigma)
-        return sigma, ZeroConcentrated(asked.rho)
+        return sigma, ZeroConcentrated(asked.rho, adjacency)
     sigma = gaussian_event(asked, 1.0, adjacency).sigma * moved
     if lattice is not None and sigma <= _LARGEST_EXACT:
         found = _met(lattice, sigma, asked, adjacency)
         if found is not None:
             return found, lattice(found)
     rho = calibrated(ZeroConcentrated, asked, adjacency, guess=0.5 * (moved / sigma) ** 2)
-    return moved / math.sqrt(2.0 * rho) * UP, ZeroConcentrated(rho)
+    return moved / math.sqrt(2.0 * rho) * UP, ZeroConcentrated(rho, adjacency)
 
 
 def _met(

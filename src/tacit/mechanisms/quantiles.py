@@ -57,7 +57,9 @@ def quantile(
         asked for. A record moves a score by max(q, 1-q) at most, and by 1 if it is replaced. Scores
         are whole numbers and the choice is exact. A record is read by itself and clipped to the
         bounds; one that is missing or no number counts as their middle, or, with ``skip_missing``,
-        not at all. Nothing in the data is refused.
+        not at all. So under ``"zero-out"`` one that is blanked out is replaced by the middle, and
+        only with ``skip_missing`` does it cost no more than to remove it. Nothing in the data is
+        refused.
 
     Args:
         values: A 1-D array, list or pandas Series.
@@ -85,10 +87,12 @@ def quantile(
     lower, upper = interval("bounds", bounds)
     points = _points(upper - lower, step)
     width = upper - lower if step is None else step * points
-    places = _placed(values, lower, width, points, flag("skip_missing", skip_missing))
+    skip = flag("skip_missing", skip_missing)
+    places = _placed(values, lower, width, points, skip)
     asked = pure_amount(epsilon, rho).pure_epsilon(per_rho=8.0)
-    moved = _PARTS if terms.adjacency == "replace-one" else max(share, _PARTS - share)
-    grant = terms.charge(Exponential(asked))
+    dropped = terms.adjacency == "add-remove" or (terms.adjacency == "zero-out" and skip)
+    moved = max(share, _PARTS - share) if dropped else _PARTS
+    grant = terms.charge(Exponential(asked, terms.adjacency))
     starts, sizes, scores = _regions(places, points, share)
     rate = Fraction(asked) / (2 * moved)
     chosen = winner(scores, rate, "gumbel", grant.stream, sizes)

@@ -11,7 +11,7 @@ from tacit.accounting.events import RandomizedResponse
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical, placed
 from tacit.mechanisms._races import coins, numbers_below
-from tacit.mechanisms._records import is_series, like
+from tacit.mechanisms._records import is_series, like, unmasked
 from tacit.mechanisms.release import agreed, pure_amount
 
 if TYPE_CHECKING:
@@ -114,6 +114,6 @@ def _places(
     """Each answer's place among the categories, -1 for none, and what makes them a release."""
     if isinstance(answers, list | tuple):
         return placed(answers, keys), lambda found: found
-    given = answers.to_numpy(dtype=object) if is_series(answers) else np.asarray(answers)
+    given = answers.to_numpy(dtype=object) if is_series(answers) else np.asarray(unmasked(answers))
     kind = like(answers)
     return placed(given.ravel().tolist(), keys), lambda found: kind(found.reshape(given.shape))

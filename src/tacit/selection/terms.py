@@ -126,7 +126,7 @@ def _by_share(
     own = 0.0 if pure else failure - taken[1]
 
     def one_run(share: float) -> Event:
-        return PureDp(share) if own + taken[1] == 0.0 else ApproxDp(share, own + taken[1])
+        return _promised(share, own + taken[1], adjacency)
 
     share = _calibrated(lambda x: PrivateSelection(one_run(x), runs), epsilon, delta, adjacency)
     left = share - taken[0]
@@ -136,9 +136,14 @@ def _by_share(
             f"score takes {taken[0]:.6g}; add noise to it, or take fewer runs"
         )
     whole_search = PrivateSelection(one_run(share), runs)
-    allowance = _allowance(PureDp(left) if own == 0.0 else ApproxDp(left, own), 0.0, adjacency)
+    allowance = _allowance(_promised(left, own, adjacency), 0.0, adjacency)
     cost = epsilon_of(whole_search, delta, adjacency=adjacency)
     return SearchTerms(whole_search, allowance, cost, delta, adjacency)
+
+
+def _promised(epsilon: float, delta: float, adjacency: Adjacency) -> PureDp | ApproxDp:
+    """What a run keeps to, named: it says nothing as strong of other neighbours."""
+    return PureDp(epsilon, adjacency) if delta == 0.0 else ApproxDp(epsilon, delta, adjacency)
 
 
 def _pair_of_score(score: Score, delta: float, adjacency: Adjacency) -> tuple[float, float]:

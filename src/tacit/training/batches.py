@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten
 
+from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
 from tacit.randomness import KeyedStream, subset
 from tacit.randomness.streams import one_time_key
@@ -220,14 +221,14 @@ def _members(groups: Sequence[int] | NDArray[np.int64], plan: Plan) -> list[NDAr
         raise InvalidArgument(
             f"groups is given, but the plan's unit is {plan.unit!r}; make the plan with unit='user'"
         )
-    names, owner = np.unique(np.asarray(groups), return_inverse=True)
-    if len(names) != plan.examples:
+    owner, users = unit_numbers(groups)
+    if users != plan.examples:
         raise InvalidArgument(
-            f"groups names {len(names)} users, but the plan is for examples={plan.examples} "
+            f"groups names {users} users, but the plan is for examples={plan.examples} "
             "(which counts users when unit='user')"
         )
     order = np.argsort(owner, kind="stable").astype(np.int64)
-    starts = np.searchsorted(owner[order], np.arange(1, len(names)))
+    starts = np.searchsorted(owner[order], np.arange(1, users))
     return list(np.split(order, starts))
 
 

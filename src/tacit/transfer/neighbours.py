@@ -23,7 +23,7 @@ import torch
 from tacit._validation import whole
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import placed
-from tacit.mechanisms._records import entries, is_series, numbers
+from tacit.mechanisms._records import entries, is_series, numbers, unmasked
 from tacit.models.devices import full_precision
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def as_rows(name: str, rows: ArrayLike | torch.Tensor) -> NDArray[Any]:
     if given.ndim != 2 or given.dtype.kind not in "fiu" or not 0 < given.shape[1] < _MOST_FEATURES:
         raise InvalidArgument(
             f"{name} must be numbers, one row for each record and one column for each feature, "
-            f"got shape {given.shape} of {given.dtype}"
+            f"got rows of shape {given.shape[1:]} of {given.dtype}"
         )
     return given
 
@@ -82,7 +82,7 @@ def private_rows(name: str, rows: Any) -> NDArray[Any]:
             f"{name} must be a 2-D array, a tensor or a DataFrame, one row for each record; of a "
             f"list make np.asarray({name}, dtype=float)"
         )
-    given = rows if isinstance(rows, torch.Tensor) else np.asarray(rows)
+    given = rows if isinstance(rows, torch.Tensor) else np.asarray(unmasked(rows))
     if not isinstance(given, torch.Tensor) and given.dtype.kind in "OUST":
         given = numbers(name, rows)
     found = as_rows(name, given)

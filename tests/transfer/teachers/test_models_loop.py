@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,35 @@ def test_a_classifier_is_given_its_rows_and_a_seed_of_its_own() -> None:
 def test_a_classifier_that_saw_one_class_gives_that(size: int, vote: int) -> None:
     part = Part((0,), torch.zeros(size, 4), torch.full((size,), 3), np.array([size]))
     assert train_classifier(Kept, part, 0, PLAN).predict(np.zeros((2, 4))).tolist() == [vote] * 2
+
+
+class Drawing(Kept):
+    """Draws from the states that everybody shares, as the parts of a pipeline do without a seed."""
+
+    def get_params(self) -> dict[str, Any]:
+        return {"part__random_state": None}
+
+    def fit(self, rows: Any, labels: Any) -> Kept:
+        self.drawn = np.random.rand(2).tolist(), random.random()  # noqa: NPY002
+        return super().fit(rows, labels)
+
+
+def test_a_classifier_draws_nothing_that_teachers_before_it_left() -> None:
+    np.random.seed(3)  # noqa: NPY002 - as scripts do, and then what comes next is known
+    alone = train_classifier(Drawing, PART, 2, PLAN)
+    other = train_classifier(Drawing, PART, 0, PLAN)
+    again = train_classifier(Drawing, PART, 2, PLAN)
+    assert alone.drawn == again.drawn != other.drawn
+    after = np.random.rand()  # noqa: NPY002
+    np.random.seed(3)  # noqa: NPY002
+    assert after == np.random.rand()  # noqa: NPY002
+
+
+def test_teachers_that_are_given_one_model_do_not_share_it() -> None:
+    network, classifier = with_batch_norm_and_dropout(), Kept()
+    alone = train_network(lambda: network, PART, 2, PLAN, "cpu")
+    train_network(lambda: network, PART, 0, PLAN, "cpu")
+    again = train_network(lambda: network, PART, 2, PLAN, "cpu")
+    assert all(torch.equal(alone[name], again[name]) for name in alone)
+    first, other = (train_classifier(lambda: classifier, PART, place, PLAN) for place in (0, 2))
+    assert first.seen[0].tolist() != other.seen[0].tolist()

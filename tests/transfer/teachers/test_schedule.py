@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tacit.errors import InvalidArgument
 from tacit.transfer.teachers.schedule import TeacherSchedule, made, pixels
 
 PLAN = TeacherSchedule(epochs=3, batch_size=4, lr=0.1, weight_decay=0.0, seed=5)
@@ -47,3 +48,10 @@ def test_uint8_are_pixels() -> None:
     )
     rows = torch.rand(3)
     assert pixels(rows) is rows
+
+
+def test_a_model_that_cannot_be_copied_is_refused() -> None:
+    layer = nn.Linear(3, 2)
+    layer.scaled = layer.weight * 2.0  # as the old weight_norm keeps it
+    with pytest.raises(InvalidArgument, match=r"copy\.deepcopy can copy.*got Linear"):
+        made(lambda: layer, PLAN, 0)

@@ -20,6 +20,7 @@ from tacit.auditing.canaries.canary_dataset import (
     canary_loss,
 )
 from tacit.auditing.canaries.white_box_result import WhiteBoxResult
+from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
 from tacit.training.evaluation import default_loss
 from tacit.training.preflight import private_parameters
@@ -219,8 +220,8 @@ def _users(
     """The users, with one more for each canary."""
     if groups is None:
         return None
-    names, users = np.unique(np.asarray(groups), return_inverse=True)
-    return np.concatenate([users, len(names) + np.arange(canaries)])
+    users, count = unit_numbers(groups)
+    return np.concatenate([users, count + np.arange(canaries)])
 
 
 # ---- scores of canaries, read off the gradients that a run releases

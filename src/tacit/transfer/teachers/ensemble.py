@@ -66,8 +66,10 @@ class Teachers:
     Args:
         make_model: Makes a new model without looking at data: an ``nn.Module`` that gives scores
             of shape (rows, classes), or a classifier with scikit-learn's ``fit`` and ``predict``.
-        dataset: ``(inputs, labels)``, or a map-style data set of such pairs. Networks are given
-            uint8 inputs as numbers between 0 and 1; classifiers are given rows as they are.
+        dataset: ``(inputs, labels)``, or a map-style data set of such pairs, which is read once;
+            a random transform draws the same for each record (``views`` makes several of each).
+            Networks are given uint8 inputs as numbers between 0 and 1; classifiers are given rows
+            as they are.
         count: How many teachers. More make larger gaps between votes, and each of them weaker.
         classes: How many classes there are, which is public.
         epochs: How often a network sees each of its records.

@@ -174,7 +174,8 @@ def train_classifier(
     model = made(make_model, schedule, teacher)
     if model.get_params().get("random_state", 0) is None:
         model.set_params(random_state=schedule.seed_of(teacher))
-    return model.fit(inputs.flatten(1).cpu().numpy(), labels.numpy())
+    with seeded(schedule.seed_of(teacher)):  # for its parts, which have none either
+        return model.fit(inputs.flatten(1).cpu().numpy(), labels.numpy())
 
 
 def train_stacked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,7 +14,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from tacit._validation import whole
+from tacit.data.units import unit_numbers
 from tacit.errors import InvalidArgument
+from tacit.transfer.teachers.schedule import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,8 +110,8 @@ def read(
     given = as_tensor("labels", labels).cpu()
     if given.ndim != 1 or len(given) != len(rows) or not len(rows):
         raise InvalidArgument(
-            "dataset must have one label for each of its inputs, one or more, got inputs of shape "
-            f"{tuple(rows.shape)} and labels of shape {tuple(given.shape)}"
+            "dataset must have one label for each of its inputs, one or more; there are more or "
+            f"fewer, or labels of {given.ndim} dimensions"
         )
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InvalidArgument(f"labels must be whole numbers, got {given.dtype}")
@@ -153,7 +156,8 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
             "dataset must be (inputs, labels) or a map-style data set of such pairs, got "
             f"{type(dataset).__name__}"
         )
-    pairs = [dataset[row] for row in range(len(dataset))]
+    with seeded(0):
+        pairs = [_alone(dataset, row) for row in range(len(dataset))]
     try:
         collected = default_collate(pairs)
     except (TypeError, ValueError, RuntimeError):  # whose message has a record's number and shape
@@ -165,21 +169,29 @@ def _pair(dataset: Any) -> tuple[Any, Any]:
     return collected[0], collected[1]
 
 
+def _alone(dataset: Any, row: int) -> Any:
+    """A record, read in the same random state as every other: as if there were no others.
+
+    A random transform would else give all records behind one that is left out another distortion.
+    """
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the state that transforms draw from
+    random.seed(0)
+    return dataset[row]
+
+
 def _owners(
     groups: Sequence[int] | NDArray[np.int64] | None, rows: int
 ) -> tuple[NDArray[np.int64], int]:
     if groups is None:
         return np.arange(rows, dtype=np.int64), rows
-    names = np.asarray(groups)
-    if names.shape != (rows,):
+    named = np.shape(groups)
+    if named != (rows,):
         raise InvalidArgument(
-            f"groups must name the group of each of the {rows} records, got shape {names.shape}"
+            f"groups must name the group of each record, and have one dimension, got {len(named)} "
+            "dimensions, or more or fewer names"
         )
-    try:
-        found, owners = np.unique(names, return_inverse=True)
-    except TypeError:
-        raise InvalidArgument("groups must be of one type: all numbers, or all texts") from None
-    return owners.astype(np.int64), len(found)
+    return unit_numbers(groups)
 
 
 TURN: Final = 0.18  # radians, at most
@@ -215,10 +227,10 @@ def views(images: NDArray[np.uint8] | Tensor, count: int, *, seed: int = 0) -> T
             f"{images.dtype} of shape {tuple(images.shape)}"
         )
     pixels = images if isinstance(images, Tensor) else torch.tensor(images)
-    random = np.random.default_rng(whole("seed", seed, at_least=0))
+    drawn = np.random.default_rng(whole("seed", seed, at_least=0))
     found = [pixels]
     for _ in range(whole("count", count) - 1):
-        grid = _grid(random, pixels.shape[2], pixels.shape[3]).to(pixels.device)
+        grid = _grid(drawn, pixels.shape[2], pixels.shape[3]).to(pixels.device)
         moved = functional.grid_sample(
             pixels.float(), grid.expand(len(pixels), -1, -1, -1), align_corners=False
         )
@@ -226,13 +238,13 @@ def views(images: NDArray[np.uint8] | Tensor, count: int, *, seed: int = 0) -> T
     return torch.stack(found, dim=1)
 
 
-def _grid(random: np.random.Generator, height: int, width: int) -> Tensor:
+def _grid(drawn: np.random.Generator, height: int, width: int) -> Tensor:
     """Where each pixel of one random distortion comes from, shape (1, height, width, 2)."""
-    turn, scale, shear = random.uniform(-1, 1, 3) * (TURN, SCALE, SHEAR)
+    turn, scale, shear = drawn.uniform(-1, 1, 3) * (TURN, SCALE, SHEAR)
     cosine, sine = (1 + scale) * np.cos(turn), np.sin(turn)
-    shift = random.uniform(-SHIFT, SHIFT, 2)
+    shift = drawn.uniform(-SHIFT, SHIFT, 2)
     affine = np.array([[[cosine, shear - sine, shift[0]], [sine, cosine, shift[1]]]])
-    bend = torch.from_numpy(random.normal(0.0, BEND, (1, 2, 5, 5))).float()
+    bend = torch.from_numpy(drawn.normal(0.0, BEND, (1, 2, 5, 5))).float()
     smooth = functional.interpolate(bend, (height, width), mode="bicubic", align_corners=True)
     grid = functional.affine_grid(
         torch.from_numpy(affine).float(), [1, 1, height, width], align_corners=False

@@ -7,7 +7,9 @@ what kind of model a teacher is, and so by which way teachers can be trained tog
 
 from __future__ import annotations
 
+import random
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
 
@@ -62,25 +64,48 @@ class TeacherSchedule:
 
     def batches(self, teacher: int, size: int) -> Iterator[NDArray[np.int64]]:
         """Which of its own records a teacher sees in each step."""
-        random = np.random.default_rng([self.seed, teacher, 1])
+        orders = np.random.default_rng([self.seed, teacher, 1])
         for _ in range(self.epochs if size else 0):
             shape = self.steps(size) // self.epochs, self.batch_size
-            yield from np.resize(random.permutation(size), shape)
+            yield from np.resize(orders.permutation(size), shape)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A random state of torch's that this seed begins; afterwards it is what it was before."""
+    """Random states that this seed begins, torch's, NumPy's and Python's; afterwards they are back.
+
+    What draws from a global state would else draw what teachers before it have left, and how much
+    these drew depends on their records.
+    """
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    numpys, pythons = np.random.get_state(), random.getstate()  # noqa: NPY002 - the global one
     with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(seed)
-        yield
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)  # noqa: NPY002
+            random.setstate(pythons)
 
 
 def made(make_model: Callable[[], Any], schedule: TeacherSchedule, teacher: int) -> Any:
-    """A teacher's model with its first weights."""
+    """A teacher's model with its first weights.
+
+    It is a copy: what ``make_model`` gives out more than once (a backbone, a scaler, a generator)
+    would carry what one teacher has learned to the next.
+    """
     with seeded(schedule.seed_of(teacher)):
-        return make_model()
+        model = make_model()
+    try:
+        return deepcopy(model)
+    except (RuntimeError, TypeError):
+        raise InvalidArgument(
+            "make_model must return a model that copy.deepcopy can copy, for teachers must not "
+            f"share any of it, got {type(model).__name__}; weight_norm, say, is to be that of "
+            "torch.nn.utils.parametrizations"
+        ) from None
 
 
 def pixels(inputs: Tensor) -> Tensor:
