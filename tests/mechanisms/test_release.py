@@ -33,7 +33,7 @@ from tacit.mechanisms import (
     variance,
 )
 from tacit.mechanisms import sum as private_sum
-from tacit.randomness import SecureStream, UnsafeSeededStream
+from tacit.randomness import KeyedStream, SecureStream, SharedStream, UnsafeSeededStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,6 +199,16 @@ def test_the_budgets_neighbours_and_units_must_be_those_asked_for(
     assert stream.entries is None
 
 
+@pytest.mark.parametrize("call", [
+    lambda epsilon: laplace(1.0, sensitivity=1, epsilon=epsilon),
+    lambda epsilon: histogram(["a"], epsilon=epsilon, delta=1e-6),
+    lambda epsilon: noisy_max([1, 2], sensitivity=1, epsilon=epsilon),
+])  # fmt: skip
+def test_noise_of_no_finite_scale_is_refused(call: Callable[[float], Any]) -> None:
+    with pytest.raises(InvalidArgument, match="an epsilon of 1e-320"):
+        call(1e-320)
+
+
 @every
 def test_a_user_can_be_the_unit(
     ledger: Ledger, call: Callable[..., Any], asked: dict[str, Any]
@@ -215,11 +225,16 @@ def test_what_was_released_can_be_charged_as_it_is(ledger: Ledger) -> None:
 
 
 @every
-def test_noise_from_a_seed_cannot_be_charged(
+def test_noise_that_can_be_drawn_again_cannot_be_charged(
     ledger: Ledger, call: Callable[..., Any], asked: dict[str, Any]
 ) -> None:
     budget = _open(ledger, asked, "add-remove")
     before = len(ledger.history())
-    with pytest.raises(InvalidArgument, match="stream must be left out with a budget"):
-        call(**asked, budget=budget, stream=UnsafeSeededStream(0, "test"))
+    for stream in (
+        UnsafeSeededStream(0, "test"),
+        KeyedStream(bytes(32), bytes(12)),
+        SharedStream(bytes(range(32)), "test"),
+    ):
+        with pytest.raises(InvalidArgument, match="stream must be left out with a budget"):
+            call(**asked, budget=budget, stream=stream)
     assert len(ledger.history()) == before

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from tacit._validation import open_probability, positive, unit_of_privacy
 from tacit.accounting.events import DiscreteLaplace, Gaussian, Laplace, check_adjacency, distance
 from tacit.errors import InvalidArgument
-from tacit.randomness import UnsafeSeededStream, fresh_stream
+from tacit.randomness import KeyedStream, SharedStream, UnsafeSeededStream, fresh_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 Value = TypeVar("Value")
+
+_REPEATABLE = (UnsafeSeededStream, KeyedStream, SharedStream)  # whoever made one can make it again
 
 
 @final
@@ -112,10 +114,10 @@ def agreed(
 ) -> ReleaseTerms:
     """The terms, checked; adjacency and unit are the budget's unless said otherwise."""
     _check_budget(budget)
-    if budget is not None and isinstance(stream, UnsafeSeededStream):
+    if budget is not None and isinstance(stream, _REPEATABLE):
         raise InvalidArgument(
-            "stream must be left out with a budget: noise from a seed can be taken off again, so "
-            "nothing can be charged for it"
+            "stream must be left out with a budget: noise from a seed or a key can be drawn again "
+            "and taken off, so nothing can be charged for it"
         )
     neighbours = check_adjacency(adjacency or (budget.adjacency if budget else "add-remove"))
     protected = unit_of_privacy(unit or (budget.unit if budget else "example"))
@@ -240,6 +242,8 @@ def discrete_laplace_event(
 def ratio_for(moved: float, epsilon: float) -> float:
     """The smallest float64 scale with moved/scale ≤ ε, in float64 arithmetic and in truth."""
     scale = moved / epsilon
+    if not math.isfinite(scale):
+        raise InvalidArgument(f"epsilon (or rho) must be larger, got an epsilon of {epsilon!r}")
     while moved / scale > epsilon or _below(moved, scale, epsilon):
         scale = math.nextafter(scale, math.inf)
     return scale
