@@ -534,15 +534,18 @@ class Cutter:
         """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
 
         A data set that draws random numbers would give other rows: then the batch's own serve, if
-        they can be taken apart, at the batch's length.
+        they can be taken apart, at the batch's length. All of the batch tell whether it does: two
+        views of one unit may be alike by chance, as of a short text with words masked at random.
         """
         rows, two = len(batch.rows), 2 * batch.per_unit
+        own = np.resize(np.arange(batch.per_unit), two)
+        if not same_tensors(data, next(self.loaded([batch]))):
+            return 0, chosen_rows(data, own, rows)
         unit, alone = 0, None
         for unit in range(len(batch.units)):
             alone = next(self.loaded([batch.alone(unit)]))
             if not twins(alone, two):
-                where = np.resize(np.arange(batch.per_unit), two)
-                return 0, chosen_rows(data, where, rows)
+                return 0, chosen_rows(data, own, rows)
             if row_shapes(alone, two) != row_shapes(data, rows):
                 break
         return unit, alone
@@ -609,12 +612,18 @@ def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
 def twins(data: Any, rows: int) -> bool:
     """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
     half = rows // 2
-    return all(
-        bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in (
-            (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
-        )
-    )
+    halves = ((one[:half], one[half:]) for one in _tensors(data) if len(one) == rows)
+    return all(_equal(one, other) for one, other in halves)
+
+
+def same_tensors(data: Any, again: Any) -> bool:
+    """Whether two batches hold the same tensors, to the last bit."""
+    pairs = zip(_tensors(data), _tensors(again), strict=False)
+    return all(one.shape == other.shape and _equal(one, other) for one, other in pairs)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
