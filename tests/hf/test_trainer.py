@@ -269,7 +269,7 @@ def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
             for batch in lot:
                 dp.backward(losses.of(other, batch))
             dp.step()
-    assert by_trainer == [0, *seen]  # of the first row the model's own loss is looked at
+    assert by_trainer == [0, 0, 0, *seen]  # of the first row the model's own loss is looked at
 
 
 # ---- stopping and going on
@@ -539,6 +539,60 @@ def test_a_model_with_another_loss_of_its_own_is_refused(tmp_path: Path):
     case = tiny.CASES[0]
     with pytest.raises(InvalidArgument, match="the loss of SmoothedLMHeadModel is not the one"):
         trainer_of(case, tmp_path, model=SmoothedLMHeadModel(case.made().config)).train()
+
+
+def in_front(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = tiny.padded(rows)
+    beyond = [int((one == 0).sum()) for one in batch["attention_mask"]]
+    return {
+        name: torch.stack([row.roll(by) for row, by in zip(one, beyond, strict=True)])
+        for name, one in batch.items()
+    }
+
+
+def mean_with_padding(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
+) -> torch.Tensor:
+    del num_items_in_batch
+    return losses.token_sum(outputs.logits, labels) / labels.shape[1]
+
+
+def masked(side: str) -> Any:
+    tokenizer = words()
+    tokenizer.padding_side = side
+    return tiny.transformers.DataCollatorForLanguageModeling(tokenizer, mlm=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda: {"data_collator": in_front},
+        lambda: {"compute_loss_func": mean_with_padding},
+        lambda: {"model": tiny.bert("BertForMaskedLM"), "data_collator": masked("left")},
+    ],
+    ids=["in front", "averaged", "masked at random"],
+)
+def test_rows_that_the_longest_beside_them_changes_are_refused(
+    changed: Callable[[], dict[str, Any]], tmp_path: Path
+):
+    """Also where the rehearsal meets rows of one length, and where collators draw at random."""
+    rows = [one for one in tiny.texts(20 * ROWS) if len(one["input_ids"]) == 6][:ROWS]
+    given = changed()
+    if "model" in given:  # the collator makes the labels
+        rows = [{"input_ids": one["input_ids"]} for one in rows]
+    with pytest.raises(InvalidArgument, match="a longer row stands beside it") as refused:
+        trainer_of(tiny.CASES[4], tmp_path, train_dataset=rows, **given).train()
+    assert "\n" not in str(refused.value)
+
+
+def test_words_masked_at_random_are_learned_where_padding_is_at_the_ends(tmp_path: Path):
+    rows = [{"input_ids": one["input_ids"]} for one in tiny.texts(ROWS)]
+    trainer = trainer_of(
+        tiny.CASES[2], tmp_path, model=tiny.bert("BertForMaskedLM"), train_dataset=rows,
+        data_collator=masked("right"), plan=plan(2), unsafe_seed=None,
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.session.steps_taken == 2
 
 
 # ---- what is written beside the weights

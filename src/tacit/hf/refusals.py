@@ -5,19 +5,22 @@ A default that would be harmful is refused as well, so that a script says what i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
+import torch
 
-from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
 from tacit.training.evaluation import check_held_out
 from tacit.training.preflight import check_states
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from tacit.training.plan import Plan
 
@@ -193,6 +196,100 @@ def check_scheduler(scheduler: object) -> None:
             "lr_scheduler is a GreedyLR, which follows a metric: use a schedule of the number of "
             "steps, such as 'cosine'"
         )
+
+
+_LOOKED_AT: Final = 32  # tokens of a row: as many tell as a whole text, and take less memory
+
+
+def check_beside_longer(
+    model: Any,
+    losses: Callable[[Any], Tensor],
+    collate: Callable[[list[Any]], Any],
+    rows: Iterable[Any],
+) -> None:
+    """Refuses losses of a text that change where a longer one stands beside it.
+
+    The session's own check sees that only if the rows that it meets differ in length, and not where
+    the collator draws random numbers. So the longer text is made here, of the same one. A row of
+    which nothing counts, such as one without a masked word, tells nothing, and the next is taken.
+    """
+    half = {one.dtype for one in model.parameters()} - {torch.float32, torch.float64}
+    for row in rows:
+        found = _beside_longer(model, losses, collate, row)
+        if found is None or not bool(torch.isfinite(found[0])):
+            return
+        half |= {one.dtype for one in found} & {torch.float16, torch.bfloat16}
+        close = 5e-2 if half or torch.is_autocast_enabled(found[0].device.type) else 1e-4
+        if not torch.allclose(found[0].float(), found[1].float(), rtol=close, atol=close):
+            raise InvalidArgument(
+                "data_collator must pad rows at their ends (tokenizer.padding_side='right'), and "
+                "losses leave padding out (see tacit.losses.token_mean): a row's loss changes "
+                "where a longer row stands beside it, so that examples are mixed"
+            )
+        if bool(found[0]):
+            return
+
+
+def _beside_longer(
+    model: Any,
+    losses: Callable[[Any], Tensor],
+    collate: Callable[[list[Any]], Any],
+    row: Any,
+) -> tuple[Tensor, Tensor] | None:
+    """The loss of a text alone and beside a longer one; None of what cannot be made longer."""
+    pair = _two_lengths(row, getattr(model, "main_input_name", "input_ids"))
+    if pair is None:
+        return None
+    try:
+        together = collate(list(pair))
+        alone = _without_padding(model, together) or collate([pair[0]])
+        return losses(alone)[0], losses(together)[0]
+    except TacitError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
+        return None  # such as a token of an image; the rehearsal tells whatever else is wrong
+
+
+def _two_lengths(row: Any, name: str) -> tuple[Any, Any] | None:
+    """Some of a text, and the same with one token more; None of what is no text."""
+    tokens = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(tokens, list | tuple | np.ndarray | torch.Tensor) or np.ndim(tokens) != 1:
+        return None
+    count = len(tokens)
+    if count == 0:
+        return None
+    whole = list(range(count))
+    if count > _LOOKED_AT:  # both ends stay: what marks a text's beginning and end stands there
+        whole = [*whole[: _LOOKED_AT // 2], *whole[-_LOOKED_AT // 2 :]]
+    middle = (len(whole) - 1) // 2
+    longer = [*whole[:middle], whole[middle], *whole[middle:]]
+
+    def picked(places: list[int]) -> dict[str, Any]:
+        return {key: _picked(value, places, count) for key, value in row.items()}
+
+    return picked(whole), picked(longer)
+
+
+def _picked(value: Any, places: list[int], count: int) -> Any:
+    """These entries of what a row has one of for each token; anything else as it is."""
+    if not hasattr(value, "__len__") or isinstance(value, str | bytes) or len(value) != count:
+        return value
+    return [value[at] for at in places] if isinstance(value, list | tuple) else value[places]
+
+
+def _without_padding(model: Any, batch: Any) -> Any:
+    """The first row as it is without its padding; None where no mask tells what that is."""
+    mask = batch.get("attention_mask")
+    if not isinstance(mask, torch.Tensor) or mask.ndim != 2:
+        return None
+    decodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    apart = ("labels", "decoder_") if decodes else ()  # of other lengths, and padded by themselves
+
+    def first(name: str, value: Any) -> Any:
+        of_tokens = value.shape[:2] == mask.shape and not name.startswith(apart)
+        return value[:1, mask[0].bool()] if of_tokens else value[:1]
+
+    return {name: first(name, value) for name, value in batch.items()}
 
 
 # Methods of a trainer that training by a plan does not call, and what to override in their place.

@@ -249,18 +249,23 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 
     @torch.no_grad()
     def _check_losses(self, model: nn.Module, loader: LotLoader) -> None:
-        """Refuses a model whose own loss for a row is another than the one that is known for it.
+        """Refuses losses that are known to be others than the model's, or that mix rows of a batch.
 
-        Nothing is published but that they differ, which lies in the model.
+        Nothing is published but that they do, which lies in model and collator.
         """
-        if self.compute_loss_func is not None or not self._has_known_losses:
-            return
-        with torch.random.fork_rng(devices=[]):  # collators may draw, and so does dropout later on
-            batch = self._prepare_inputs(loader.collate([loader.dataset[0]]))
+
+        def collate(rows: list[Any]) -> Any:
+            return self._prepare_inputs(loader.collate(rows))
+
+        first = range(min(8, len(loader.dataset)))
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:
-            losses.check_own(model, batch)
+            with torch.random.fork_rng(devices=[]):  # collators may draw, and dropout does later on
+                if self.compute_loss_func is None and self._has_known_losses:
+                    losses.check_own(model, collate([loader.dataset[0]]))
+                rows = (loader.dataset[at] for at in first)
+                refusals.check_beside_longer(model, self._by_row(model), collate, rows)
         finally:
             for module, training in modes:
                 module.training = training
