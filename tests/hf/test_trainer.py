@@ -335,6 +335,43 @@ def test_the_best_model_by_held_out_data_keeps_its_claim(tmp_path: Path):
     assert trainer.statement(1e-3).steps_taken == 4
 
 
+def test_a_model_that_another_run_has_left_is_not_taken_for_the_best(tmp_path: Path):
+    """The trainer finds the best model by the number of its step alone."""
+    settings = {
+        "save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 2,
+        "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "learning_rate": 1.0,
+    }  # fmt: skip
+    case, held_out = tiny.CASES[0], tiny.texts(6, seed=9)
+    other = case.made()
+
+    def made(folder: Path) -> Any:
+        return trainer_of(
+            case, folder, settings=settings, eval_dataset=held_out, unsafe_seed=None, plan=plan(8)
+        )
+
+    stale = tmp_path / "checkpoint-2"
+    other.save_pretrained(stale)  # without privacy
+    with pytest.raises(InvalidArgument, match=r"checkpoint-2 of another run, which load_best"):
+        made(tmp_path).train()
+    run = tmp_path / "run"
+
+    class Late(TrainerCallback):
+        """Puts it there when the run has begun; of the two steps judged, 2 is the better."""
+
+        def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_seen: Any) -> None:
+            stale.rename(run / stale.name)
+
+        def on_evaluate(self, _args: Any, state: Any, _control: Any, **seen: Any) -> None:
+            seen["metrics"]["eval_loss"] = float(state.global_step)
+
+    trainer = made(run)
+    trainer.add_callback(Late())
+    with pytest.raises(CheckpointError, match="checkpoint-2 was not saved by this run"):
+        trainer.train()
+    assert apart(trainer.model, other) > 1e-3
+    assert trainer.statement(1e-3).steps_taken == 8
+
+
 # ---- ways to compute
 
 

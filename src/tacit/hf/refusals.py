@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -185,6 +186,22 @@ def check_accelerator(accelerator: Any) -> None:
         raise InvalidArgument(
             f"accelerate's dynamo_backend={_shown(compiler)} cannot be private: use "
             "performance=tacit.Performance(compile=True)"
+        )
+
+
+def check_folder(args: Any) -> None:
+    """Refuses a folder in which the best model of a run that begins might be taken for another's.
+
+    The trainer finds it again by the number of its step, whoever has saved it there.
+    """
+    if not args.load_best_model_at_end:
+        return
+    found = next(iter(sorted(Path(args.output_dir).glob("checkpoint-*"))), None)
+    if found is not None:
+        raise InvalidArgument(
+            f"output_dir={args.output_dir!r} holds {found.name} of another run, which "
+            "load_best_model_at_end may take for this one's best: choose an empty folder, or pass "
+            "resume_from_checkpoint if the run goes on"
         )
 
 

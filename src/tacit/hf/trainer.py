@@ -25,6 +25,7 @@ from tacit._files import put, sha256
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.hf import refusals
 from tacit.statement import extended
+from tacit.training import checkpoint
 from tacit.training.fit import with_unit
 from tacit.training.loaders import check_dataset
 from tacit.training.performance import Performance
@@ -112,6 +113,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._rows = trainer["train_dataset"]  # as they were given
         self._dp: Session | None = None
         self._lots: Iterator[Lot] = iter(())
+        self._saved: set[Path] = set()  # folders
         self._training = ExitStack()
         super().__init__(args=args, **trainer)
         self._check_settings()  # as the trainer completed them
@@ -171,6 +173,8 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
                 "data_collator"
             )
         refusals.check_scheduler(self.lr_scheduler)
+        if resume is None:
+            refusals.check_folder(self.args)
         self._check_losses(model, loader)
         optimizer = self.optimizer
         while type(optimizer).__module__.partition(".")[0] == "accelerate":
@@ -314,6 +318,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         for folder in folders:
             (folder / STATEMENT).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
+        self._saved.add(place.resolve())
         if self._dp is not None and self._plan.made_for is not None:
             if self.accelerator.unwrap_model(self.model) is not self._dp.model:
                 raise ProtocolError(
@@ -337,7 +342,18 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         super()._push_from_checkpoint(checkpoint_folder)
 
     def _load_best_model(self) -> None:
-        """The best by held-out data is one of the models that the plan has released already."""
+        """The best by held-out data is one of the models that the plan has released already.
+
+        The trainer goes by the number of the step, under which another run may have left a model.
+        """
+        best = Path(self.state.best_model_checkpoint)
+        if best.resolve() not in self._saved:  # as may be of a run that was resumed
+            path = best / SESSION
+            if not path.is_file() or checkpoint.read(path).plan_json != self._plan.to_json():
+                raise CheckpointError(
+                    f"{best} was not saved by this run, and load_best_model_at_end would take it "
+                    "for its best model: the last one is kept; resume in a folder of its own"
+                )
         with self.session.public():
             super()._load_best_model()
 
