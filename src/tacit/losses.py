@@ -253,7 +253,8 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
     if getattr(config, "output_router_logits", False):
         raise InvalidArgument(
             f"{type(inner).__name__} would add a loss of its router, which is of all rows "
-            "together: set model.config.output_router_logits = False"
+            "together: set model.config.output_router_logits = False (SFTConfig: "
+            "router_aux_loss_coef=0.0)"
         )
     decodes = getattr(config, "is_encoder_decoder", False)
     if decodes and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:

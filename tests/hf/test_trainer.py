@@ -13,7 +13,7 @@ import torch
 
 import tacit
 from tacit import losses
-from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError, UnsupportedModel
 
 from . import tiny
 
@@ -464,13 +464,19 @@ WRONG: dict[str, list[Any]] = {
     "accelerator_config": [{"split_batches": True}, {"dispatch_batches": True}],
     "label_smoothing_factor": [0.1],
     "neftune_noise_alpha": [5.0],
+    "bf16_full_eval": [True],
+    "fp16_full_eval": [True],
     "torch_compile": [True],
     "include_num_input_tokens_seen": ["all", "non_padding"],
     "skip_memory_metrics": [False],
     "debug": ["underflow_overflow"],
     "optim": ["lomo", "galore_adamw_layerwise", "schedule_free_adamw"],
     "lr_scheduler_type": ["reduce_lr_on_plateau", "greedy"],
-    "gradient_checkpointing_kwargs": [{"use_reentrant": True}, {"offload": True}],
+    "gradient_checkpointing_kwargs": [
+        {"use_reentrant": True},
+        {"offload": True},
+        {"selective": True},
+    ],
     "enable_jit_checkpoint": [True],
     "hub_strategy": ["checkpoint", "all_checkpoints"],
 }
@@ -564,6 +570,61 @@ def test_a_method_that_would_be_passed_over_is_refused(tmp_path: Path):
     ByRow(**given)
     with pytest.raises(InvalidArgument, match="got a DataLoaderShard: the plan samples"):
         Loading(**given).train()
+
+
+def deberta() -> Any:
+    config = tiny.transformers.DebertaV2Config(
+        **tiny._TEXT, **tiny._STILL, num_attention_heads=2, max_position_embeddings=16,
+        max_relative_positions=8, relative_attention=True, pos_att_type=["p2c", "c2p"],
+        pooler_dropout=0.0, num_labels=tiny.CLASSES, pad_token_id=0,
+    )  # fmt: skip
+    return tiny.transformers.DebertaV2ForSequenceClassification(config)
+
+
+def adapted(kind: str, **settings: Any) -> nn.Module:
+    return tiny.peft.get_peft_model(tiny.llama(), getattr(tiny.peft, kind)(**settings))
+
+
+UNFOLLOWED: dict[str, tuple[Callable[[], Any], str]] = {
+    "LoHa": (lambda: adapted("LoHaConfig", target_modules=["q_proj"]),
+             "peft_type='LOHA' cannot be private: .*use LoraConfig"),
+    "tokens": (lambda: tiny.lora(tiny.llama(), "q_proj", trainable_token_indices=[1, 2]),
+               r"trainable_token_indices=.*modules_to_save=\['embed_tokens'\]"),
+    "parameters": (lambda: adapted("LoraConfig", target_modules=[], target_parameters=[
+        "model.layers.0.self_attn.q_proj.weight"]), "target_parameters=.*by target_modules"),
+    "activated": (lambda: tiny.lora(tiny.llama(), "q_proj", alora_invocation_tokens=[5],
+                                    task_type="CAUSAL_LM"), "alora_invocation_tokens=.*leave it"),
+    "LSTM": (lambda: adapted("PromptEncoderConfig", task_type="CAUSAL_LM", num_virtual_tokens=3,
+                             encoder_hidden_size=8, encoder_reparameterization_type="LSTM"),
+             "encoder_reparameterization_type='LSTM' cannot .*use .*='MLP'"),
+    "DeBERTa": (deberta, r"query_proj.weight cannot be private: .*\['value_proj', 'dense'\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_layers_that_cannot_be_followed_are_refused_with_others_that_can(name: str, tmp_path: Path):
+    model, why = UNFOLLOWED[name]
+    with pytest.raises((InvalidArgument, UnsupportedModel), match=why) as refused:
+        trainer_of(tiny.CASES[4], tmp_path, model=model())
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_told_to_use_in_place_of_them_works(tmp_path: Path):
+    instead = tiny.lora(deberta(), "value_proj", "dense", task_type="SEQ_CLS")
+    trainer_of(tiny.CASES[2], tmp_path, model=instead, plan=plan(1)).train()
+    mlp = adapted("PromptEncoderConfig", task_type="CAUSAL_LM", num_virtual_tokens=3,
+                  encoder_hidden_size=8, encoder_dropout=0.0)  # fmt: skip
+    trainer_of(tiny.CASES[4], tmp_path, model=mlp, plan=plan(1)).train()
+
+
+def test_layers_that_checkpointing_computes_otherwise_are_refused_in_one_line(tmp_path: Path):
+    dora = tiny.lora(tiny.llama(), "q_proj", use_dora=True)
+    trainer = trainer_of(
+        tiny.CASES[4], tmp_path, model=dora, settings={"gradient_checkpointing": True}
+    )
+    with pytest.raises(UnsupportedModel, match="gradient_checkpointing=False") as refused:
+        trainer.train()
+    assert "\n" not in str(refused.value)
 
 
 def test_a_model_with_another_loss_of_its_own_is_refused(tmp_path: Path):

@@ -5,6 +5,7 @@ A default that would be harmful is refused as well, so that a script says what i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ def _config(name: str) -> Callable[[Any], bool]:
 
 _LOTS = "the plan samples the lots; leave it out"
 _ONE = "a plan covers one process and one device; leave it out"
+_ROUNDS = "to evaluate rounds the weights, and nothing could be claimed of them: use bf16=True"
 SETTINGS: Final = (
     Refused("max_grad_norm", _given, "clipping the mean of a lot bounds nobody, and the plan's "
             "clip bounds every record: pass max_grad_norm=0.0"),
@@ -67,6 +69,8 @@ SETTINGS: Final = (
     Refused("fp16", _given, "its loss scaling steps past the noise: use bf16=True"),
     Refused("mixed_precision", lambda p: p not in ("no", "bf16"), "accelerate's setting, perhaps "
             "of ACCELERATE_MIXED_PRECISION, steps past the noise: use bf16=True"),
+    Refused("bf16_full_eval", _given, _ROUNDS),
+    Refused("fp16_full_eval", _given, _ROUNDS),
     Refused("torch_compile", _given, "use performance=tacit.Performance(compile=True)"),
     Refused("include_num_input_tokens_seen", lambda s: s not in ("no", False), "how many tokens "
             "were drawn is secret, and it would be logged: leave it out"),
@@ -100,7 +104,12 @@ SETTINGS: Final = (
 
 def check_values(holder: Any) -> None:
     """Refuses values of ``SETTINGS`` that would void the guarantee, or that a plan replaces."""
-    for one in SETTINGS:
+    check_each(SETTINGS, holder)
+
+
+def check_each(settings: Iterable[Refused], holder: Any) -> None:
+    """Refuses the first of these settings that is wrong."""
+    for one in settings:
         value = getattr(holder, one.name, None)
         if value is not None and one.wrong(value):
             raise InvalidArgument(f"{one.name}={_shown(value)} cannot be private: {one.why}")
@@ -115,11 +124,12 @@ def check_settings(args: Any) -> None:
             "gradient_checkpointing_kwargs={'use_reentrant': True} cannot be private: it hides "
             "parameters from the losses; use {'use_reentrant': False}"
         )
-    if kwargs.get("offload"):
-        raise InvalidArgument(
-            "gradient_checkpointing_kwargs={'offload': True} cannot be private: it was not tried "
-            "with private gradients; leave it out"
-        )
+    for name in ("offload", "selective"):
+        if kwargs.get(name):
+            raise InvalidArgument(
+                f"gradient_checkpointing_kwargs={{{name!r}: True}} cannot be private: it does not "
+                "go with private gradients; leave it out"
+            )
     if args.n_gpu > 1 or args.world_size > 1:
         raise UnsupportedModel(
             f"this run has {args.n_gpu} devices in {args.world_size} processes, and a plan covers "
@@ -187,6 +197,39 @@ def check_accelerator(accelerator: Any) -> None:
             f"accelerate's dynamo_backend={_shown(compiler)} cannot be private: use "
             "performance=tacit.Performance(compile=True)"
         )
+
+
+_LAYERS: Final = "it uses weights in ways that tacit cannot follow: use LoraConfig"
+_ADAPTERS: Final = (
+    Refused("peft_type", lambda kind: str(getattr(kind, "value", kind)) in
+            ("LOHA", "OFT", "BOFT", "C3A", "RANDLORA", "WAVEFT", "SHIRA", "TRAINABLE_TOKENS",
+             "CPT"), _LAYERS),
+    Refused("trainable_token_indices", _given, "it uses weights in ways that tacit cannot follow: "
+            "train the embedding whole, by modules_to_save=['embed_tokens']"),
+    Refused("target_parameters", _given, "it uses weights in ways that tacit cannot follow: name "
+            "modules, by target_modules"),
+    Refused("alora_invocation_tokens", _given, "where adapters begin depends on the row: leave it "
+            "out"),
+    Refused("encoder_reparameterization_type", lambda kind: str(getattr(kind, "value", kind)) ==
+            "LSTM", "it runs one sequence for all rows: use encoder_reparameterization_type='MLP'"),
+)  # fmt: skip
+# Of DeBERTa: what is multiplied where rows and heads are one dimension.
+_FOLDED: Final = re.compile(r"(query|key|in|pos|pos_q)_proj|rel_embeddings|[qv]_bias")
+
+
+def check_model(model: Any) -> None:
+    """Refuses adapters and layers that tacit cannot follow, by the names of their settings."""
+    for config in (getattr(model, "peft_config", None) or {}).values():
+        if not getattr(config, "inference_mode", False):
+            check_each(_ADAPTERS, config)
+    if str(getattr(getattr(model, "config", None), "model_type", "")).startswith("deberta"):
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and _FOLDED.search(name):
+                raise UnsupportedModel(
+                    f"parameter {name} cannot be private: DeBERTa multiplies it where rows and "
+                    "heads are one; train adapters of other layers "
+                    "(LoraConfig(target_modules=['value_proj', 'dense'])), or another model"
+                )
 
 
 def check_folder(args: Any) -> None:

@@ -144,6 +144,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         refusals.check_values(self)  # of which the trainer keeps some itself
         refusals.check_steps(self.args, self._plan)
         refusals.check_accelerator(self.accelerator)
+        refusals.check_model(self.model)
 
     def train(self, *given: Any, **named: Any) -> Any:
         """As the trainer's, once; what was set since the trainer was made is checked like the rest.
