@@ -94,4 +94,6 @@ def test_adapters_speak_as_well(folder: Path, tmp_path: Path):
     trainer.save_model()
     found = generate(tmp_path, count=65, tokens=2)
     assert len(found.texts) == 65
+    under = [one for one in found.statement.assumptions if "under the adapters" in one]
+    assert len(under) == 1  # which the statement does not name by a checksum
     assert found.statement.epsilon == trainer.statement().epsilon
