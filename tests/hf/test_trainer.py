@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 from transformers import BatchEncoding, Trainer, TrainerCallback, TrainingArguments
 
-from tacit.hf import PrivateTrainer, PrivateTraining
+from tacit.hf import PrivateTrainer, PrivateTraining, refusals
 from tacit.hf.refusals import SETTINGS
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install .[hf]")
@@ -784,6 +784,12 @@ def test_private_rows_are_never_measured_on(tmp_path: Path):
                   datasets.concatenate_datasets([other, table.select(range(4, 6))])):  # fmt: skip
         with pytest.raises(InvalidArgument, match="private data"):
             trainer_of(case, tmp_path, train_dataset=table.select(range(ROWS)), eval_dataset=given)
+    wider = table.add_column("number", [*range(len(table))])
+    for mine, given in ((table.select_columns(["labels", "input_ids"]), wider),
+                        (wider.remove_columns("input_ids").select([3]), table),
+                        (table, table.rename_column("labels", "targets").select([2]))):  # fmt: skip
+        with pytest.raises(InvalidArgument, match="private data"):
+            refusals.check_apart(mine, given)
     split = datasets.concatenate_datasets([table, other]).train_test_split(test_size=ROWS, seed=0)
     trainer_of(case, tmp_path, train_dataset=split["train"], eval_dataset=split["test"])
     trainer = trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=tiny.texts(3, seed=1))

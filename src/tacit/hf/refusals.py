@@ -406,30 +406,45 @@ def check_apart(private: Any, other: Any) -> None:
 def _share_rows(one: Any, other: Any) -> bool:
     """Whether two data sets of Hugging Face have rows in common, as far as memory tells.
 
-    ``select``, ``shuffle`` and ``filter`` leave the rows where they are; ``map`` makes copies.
+    ``select``, ``shuffle`` and ``filter`` leave the rows where they are, and so do those that drop
+    or name columns; ``map`` makes copies.
     """
-    mine, others = _places(one), _places(other)
-    if mine is None or others is None:
+    pairs = ((mine, others) for mine in _columns(one) for others in _columns(other))
+    pair = next((both for both in pairs if _buffers(both[0]) & _buffers(both[1])), None)
+    if pair is None:
         return False
+    mine, others = _places(one, pair[0]), _places(other, pair[1])
     _, buffers = np.unique(np.concatenate([mine[0], others[0]]), return_inverse=True)
     places = (buffers.astype(np.int64) << 40) + np.concatenate([mine[1], others[1]])
     split = len(mine[0])
     return bool(np.isin(places[split:], places[:split]).any())
 
 
-def _places(dataset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """The buffer of each row's first column, and the row's place in it; None where there is none.
+def _columns(dataset: Any) -> list[list[Any]]:
+    """The columns of a data set of Hugging Face, each in its parts; none of another one."""
+    table: Any = getattr(dataset, "data", None)
+    if not hasattr(dataset, "_indices") or not hasattr(table, "column_names"):
+        return []
+    columns = (table.column(at).chunks for at in range(len(table.column_names)))
+    return [[part for part in parts if len(part)] for parts in columns]
+
+
+def _buffer(part: Any) -> int:
+    return next((one.address for one in part.buffers() if one is not None), 0)
+
+
+def _buffers(parts: list[Any]) -> set[int]:
+    return {_buffer(part) for part in parts} - {0}
+
+
+def _places(dataset: Any, parts: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The buffer of each row's entry in a column, and its place there.
 
     Arrow's tables are parts of buffers, each with an offset, and Hugging Face's data sets are
     tables with the numbers of the rows that were chosen.
     """
-    table: Any = getattr(dataset, "data", None)
-    if not hasattr(dataset, "_indices") or not getattr(table, "column_names", None):
-        return None
-    parts = [part for part in table.column(0).chunks if len(part)]
-    buffers = [next((b.address for b in part.buffers() if b is not None), 0) for part in parts]
     lengths = [len(part) for part in parts]
-    where = np.repeat(np.array(buffers, np.int64), lengths)
+    where = np.repeat(np.array([_buffer(part) for part in parts], np.int64), lengths)
     offsets = [np.arange(part.offset, part.offset + len(part)) for part in parts]
     place = np.concatenate([np.empty(0, np.int64), *offsets])
     if dataset._indices is None:
