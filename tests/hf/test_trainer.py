@@ -269,7 +269,7 @@ def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
             for batch in lot:
                 dp.backward(losses.of(other, batch))
             dp.step()
-    assert by_trainer == [0, 0, 0, *seen]  # of the first row the model's own loss is looked at
+    assert by_trainer == [0] * 4 + seen  # the first row's loss is looked at, also beside a longer
 
 
 # ---- stopping and going on
@@ -648,6 +648,19 @@ def in_front(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     }
 
 
+def numbered(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = tiny.padded(rows)
+    batch["input_ids"][:, 0] = torch.arange(len(rows))
+    return batch
+
+
+def placed(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Where each token stands, counted from the end of the batch."""
+    batch = tiny.padded(rows)
+    places = torch.arange(16)[-batch["input_ids"].shape[1] :]
+    return {**batch, "position_ids": places.expand_as(batch["input_ids"])}
+
+
 def mean_with_padding(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
 ) -> torch.Tensor:
@@ -665,10 +678,12 @@ def masked(side: str) -> Any:
     "changed",
     [
         lambda: {"data_collator": in_front},
+        lambda: {"data_collator": numbered},
+        lambda: {"data_collator": placed, "model": tiny.gpt2()},
         lambda: {"compute_loss_func": mean_with_padding},
         lambda: {"model": tiny.bert("BertForMaskedLM"), "data_collator": masked("left")},
     ],
-    ids=["in front", "averaged", "masked at random"],
+    ids=["in front", "numbered", "placed", "averaged", "masked at random"],
 )
 def test_rows_that_the_longest_beside_them_changes_are_refused(
     changed: Callable[[], dict[str, Any]], tmp_path: Path
@@ -676,7 +691,7 @@ def test_rows_that_the_longest_beside_them_changes_are_refused(
     """Also where the rehearsal meets rows of one length, and where collators draw at random."""
     rows = [one for one in tiny.texts(20 * ROWS) if len(one["input_ids"]) == 6][:ROWS]
     given = changed()
-    if "model" in given:  # the collator makes the labels
+    if hasattr(given.get("data_collator"), "torch_call"):  # which makes the labels
         rows = [{"input_ids": one["input_ids"]} for one in rows]
     with pytest.raises(InvalidArgument, match="a longer row stands beside it") as refused:
         trainer_of(tiny.CASES[4], tmp_path, train_dataset=rows, **given).train()

@@ -17,6 +17,7 @@ import torch
 from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
 from tacit.training.evaluation import check_held_out
 from tacit.training.preflight import check_states
+from tacit.training.verification import random_state, same_random_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -267,7 +268,7 @@ def check_beside_longer(
     collate: Callable[[list[Any]], Any],
     rows: Iterable[Any],
 ) -> None:
-    """Refuses losses of a text that change where a longer one stands beside it.
+    """Refuses losses of a text that change where a longer one stands before it in a batch.
 
     The session's own check sees that only if the rows that it meets differ in length, and not where
     the collator draws random numbers. So the longer text is made here, of the same one. A row of
@@ -276,17 +277,18 @@ def check_beside_longer(
     half = {one.dtype for one in model.parameters()} - {torch.float32, torch.float64}
     for row in rows:
         found = _beside_longer(model, losses, collate, row)
-        if found is None or not bool(torch.isfinite(found[0])):
+        if not found or not bool(torch.isfinite(found[0])):
             return
         half |= {one.dtype for one in found} & {torch.float16, torch.bfloat16}
         close = 5e-2 if half or torch.is_autocast_enabled(found[0].device.type) else 1e-4
-        if not torch.allclose(found[0].float(), found[1].float(), rtol=close, atol=close):
+        together, *alone = (one.float() for one in found)
+        if not all(torch.allclose(one, together, rtol=close, atol=close) for one in alone):
             raise InvalidArgument(
-                "data_collator must pad rows at their ends (tokenizer.padding_side='right'), and "
-                "losses leave padding out (see tacit.losses.token_mean): a row's loss changes "
-                "where a longer row stands beside it, so that examples are mixed"
+                "data_collator must pad rows at their ends (tokenizer.padding_side='right') and "
+                "number none, and losses leave padding out (see tacit.losses.token_mean): a row's "
+                "loss changes where a longer row stands beside it, so that examples are mixed"
             )
-        if bool(found[0]):
+        if bool(together):
             return
 
 
@@ -295,19 +297,26 @@ def _beside_longer(
     losses: Callable[[Any], Tensor],
     collate: Callable[[list[Any]], Any],
     row: Any,
-) -> tuple[Tensor, Tensor] | None:
-    """The loss of a text alone and beside a longer one; None of what cannot be made longer."""
+) -> list[Tensor]:
+    """The loss of a text behind a longer one, and alone; none of what cannot be made longer.
+
+    Alone are its own tokens without their padding, and what is collated of it alone, unless that
+    draws random numbers.
+    """
     pair = _two_lengths(row, getattr(model, "main_input_name", "input_ids"))
     if pair is None:
-        return None
+        return []
     try:
-        together = collate(list(pair))
-        alone = _without_padding(model, together) or collate([pair[0]])
-        return losses(alone)[0], losses(together)[0]
+        together = collate([*reversed(pair)])
+        before = random_state()
+        alone = collate([pair[0]])
+        views = [alone] if same_random_state(before) else []
+        views += _without_padding(model, together)
+        return [losses(together)[1], *(losses(one)[0] for one in views)]
     except TacitError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
-        return None  # such as a token of an image; the rehearsal tells whatever else is wrong
+        return []  # such as a token of an image; the rehearsal tells whatever else is wrong
 
 
 def _two_lengths(row: Any, name: str) -> tuple[Any, Any] | None:
@@ -337,19 +346,19 @@ def _picked(value: Any, places: list[int], count: int) -> Any:
     return [value[at] for at in places] if isinstance(value, list | tuple) else value[places]
 
 
-def _without_padding(model: Any, batch: Any) -> Any:
-    """The first row as it is without its padding; None where no mask tells what that is."""
+def _without_padding(model: Any, batch: Any) -> list[Any]:
+    """The second row as it is without its padding; none where no mask tells what that is."""
     mask = batch.get("attention_mask")
     if not isinstance(mask, torch.Tensor) or mask.ndim != 2:
-        return None
+        return []
     decodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     apart = ("labels", "decoder_") if decodes else ()  # of other lengths, and padded by themselves
 
-    def first(name: str, value: Any) -> Any:
+    def second(name: str, value: Any) -> Any:
         of_tokens = value.shape[:2] == mask.shape and not name.startswith(apart)
-        return value[:1, mask[0].bool()] if of_tokens else value[:1]
+        return value[1:, mask[1].bool()] if of_tokens else value[1:]
 
-    return {name: first(name, value) for name, value in batch.items()}
+    return [{name: second(name, value) for name, value in batch.items()}]
 
 
 # Methods of a trainer that training by a plan does not call, and what to override in their place.
