@@ -169,6 +169,8 @@ def test_a_prompt_cuts_the_text_and_not_itself(folder: Path):
     assert [WORDS[token] for token in prompt.labels] == ["negative", "positive"]
     with pytest.raises(InvalidArgument, match="one token for 'w1 w2'"):
         _ = replace(prompt, answers=("w1 w2",)).labels
+    with pytest.raises(InvalidArgument, match="got one for several: it cannot tell them apart"):
+        _ = replace(prompt, answers=("unheard", "unknown")).labels  # the budget would buy nothing
 
 
 def test_rows_know_how_long_they_are_in_a_batch():

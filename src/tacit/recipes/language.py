@@ -71,7 +71,14 @@ class Prompt:
                     f"model must have one token for {answer!r}, got {len(tokens)}; take another "
                     "model or a recipe of your own"
                 )
-        return tuple(tokens[0] for tokens in found)
+        labels = tuple(tokens[0] for tokens in found)
+        if len({*labels}) < len(labels):
+            raise InvalidArgument(
+                f"model must have a token for each of {', '.join(map(repr, self.answers))}, got "
+                "one for several: it cannot tell them apart; take another model or a recipe of "
+                "your own"
+            )
+        return labels
 
     def _encoded(self, text: str) -> list[int]:
         found: list[int] = self.pretrained.tokenizer(text, add_special_tokens=False)["input_ids"]
