@@ -269,7 +269,7 @@ def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
             for batch in lot:
                 dp.backward(losses.of(other, batch))
             dp.step()
-    assert by_trainer == [0] * 4 + seen  # the first row's loss is looked at, also beside a longer
+    assert by_trainer == [0] * 7 + seen  # the first row's loss is looked at, also beside a longer
 
 
 # ---- stopping and going on
@@ -696,6 +696,43 @@ def test_rows_that_the_longest_beside_them_changes_are_refused(
     with pytest.raises(InvalidArgument, match="a longer row stands beside it") as refused:
         trainer_of(tiny.CASES[4], tmp_path, train_dataset=rows, **given).train()
     assert "\n" not in str(refused.value)
+
+
+def test_sounds_that_are_normed_with_their_padding_are_refused(tmp_path: Path):
+    """By group norm over time, as in the first Wav2Vec2; by layer norm each moment stands alone."""
+
+    def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        sounds = [torch.tensor(row["input_values"]) for row in rows]
+        pad = torch.nn.utils.rnn.pad_sequence
+        mask = pad([torch.ones(len(one), dtype=torch.int64) for one in sounds], batch_first=True)
+        return {
+            "input_values": pad(sounds, batch_first=True), "attention_mask": mask,
+            "labels": torch.tensor([row["labels"] for row in rows]),
+        }  # fmt: skip
+
+    def learn(norm: str) -> None:
+        config = tiny.transformers.Wav2Vec2Config(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+            conv_dim=(8, 8), conv_kernel=(4, 4), conv_stride=(2, 2), num_feat_extract_layers=2,
+            num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, num_labels=tiny.CLASSES,
+            classifier_proj_size=8, feat_extract_norm=norm, apply_spec_augment=False, layerdrop=0.0,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = tiny.transformers.Wav2Vec2ForSequenceClassification(config)
+        model.wav2vec2.masked_spec_embed.requires_grad_(False)
+        draw = torch.Generator().manual_seed(0)
+        rows = [
+            {"input_values": torch.randn(150, generator=draw).tolist(), "labels": at % 3}
+            for at in range(ROWS)
+        ]
+        trainer_of(
+            tiny.CASES[2], tmp_path, model=model, train_dataset=rows, data_collator=collate,
+            plan=plan(1),
+        ).train()  # fmt: skip
+
+    with pytest.raises(InvalidArgument, match="a longer row stands beside it"):
+        learn("group")
+    learn("layer")
 
 
 def test_words_masked_at_random_are_learned_where_padding_is_at_the_ends(tmp_path: Path):

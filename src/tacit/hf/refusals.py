@@ -259,7 +259,8 @@ def check_scheduler(scheduler: object) -> None:
         )
 
 
-_LOOKED_AT: Final = 32  # tokens of a row: as many tell as a whole text, and take less memory
+# Of a row: as many tell as a whole text or sound, and take less memory.
+_TOKENS, _SAMPLES = 32, 8000
 
 
 def check_beside_longer(
@@ -271,72 +272,78 @@ def check_beside_longer(
     """Refuses losses of a text that change where a longer one stands before it in a batch.
 
     The session's own check sees that only if the rows that it meets differ in length, and not where
-    the collator draws random numbers. So the longer text is made here, of the same one. A row of
-    which nothing counts, such as one without a masked word, tells nothing, and the next is taken.
+    the collator draws random numbers. So longer ones are made here of a text. A row of which
+    nothing counts, such as one without a masked word, tells nothing, and the next is taken.
     """
-    half = {one.dtype for one in model.parameters()} - {torch.float32, torch.float64}
     for row in rows:
-        found = _beside_longer(model, losses, collate, row)
-        if not found or not bool(torch.isfinite(found[0])):
+        text, *longer = _lengths(row, getattr(model, "main_input_name", "input_ids"))
+        found = [one for other in longer if (one := _beside(model, losses, collate, text, other))]
+        if not found or not bool(torch.isfinite(found[0][0])):
             return
-        half |= {one.dtype for one in found} & {torch.float16, torch.bfloat16}
-        close = 5e-2 if half or torch.is_autocast_enabled(found[0].device.type) else 1e-4
-        together, *alone = (one.float() for one in found)
-        if not all(torch.allclose(one, together, rtol=close, atol=close) for one in alone):
-            raise InvalidArgument(
-                "data_collator must pad rows at their ends (tokenizer.padding_side='right') and "
-                "number none, and losses leave padding out (see tacit.losses.token_mean): a row's "
-                "loss changes where a longer row stands beside it, so that examples are mixed"
-            )
-        if bool(together):
+        for together, *alone in found:
+            close = _closeness(model, together)
+            if not all(torch.allclose(one, together, rtol=close, atol=close) for one in alone):
+                raise InvalidArgument(
+                    "data_collator must pad rows at their ends (tokenizer.padding_side='right') "
+                    "and number none, and losses leave padding out (see tacit.losses.token_mean): "
+                    "a row's loss changes where a longer row stands beside it, so that examples "
+                    "are mixed"
+                )
+        if bool(found[0][0]):
             return
 
 
-def _beside_longer(
+def _closeness(model: Any, found: Tensor) -> float:
+    """How far rounding may put losses apart that are the same."""
+    half = {one.dtype for one in (found, *model.parameters())} - {torch.float32, torch.float64}
+    if half or torch.is_autocast_enabled(found.device.type):
+        return 5e-2
+    return 2e-5 if torch.get_float32_matmul_precision() == "highest" else 1e-3
+
+
+def _beside(
     model: Any,
     losses: Callable[[Any], Tensor],
     collate: Callable[[list[Any]], Any],
-    row: Any,
+    text: Any,
+    longer: Any,
 ) -> list[Tensor]:
-    """The loss of a text behind a longer one, and alone; none of what cannot be made longer.
+    """The loss of a text behind a longer one, and alone; none where that cannot be computed.
 
     Alone are its own tokens without their padding, and what is collated of it alone, unless that
     draws random numbers.
     """
-    pair = _two_lengths(row, getattr(model, "main_input_name", "input_ids"))
-    if pair is None:
-        return []
     try:
-        together = collate([*reversed(pair)])
+        together = collate([longer, text])
         before = random_state()
-        alone = collate([pair[0]])
+        alone = collate([text])
         views = [alone] if same_random_state(before) else []
         views += _without_padding(model, together)
         return [losses(together)[1], *(losses(one)[0] for one in views)]
     except TacitError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
-        return []  # such as a token of an image; the rehearsal tells whatever else is wrong
+        return []  # such as no place for it; the rehearsal tells whatever else is wrong
 
 
-def _two_lengths(row: Any, name: str) -> tuple[Any, Any] | None:
-    """Some of a text, and the same with one token more; None of what is no text."""
+def _lengths(row: Any, name: str) -> list[Any]:
+    """Some of a text or a sound, the same twice as long, and a little longer; no other row."""
     tokens = row.get(name) if isinstance(row, Mapping) else None
     if not isinstance(tokens, list | tuple | np.ndarray | torch.Tensor) or np.ndim(tokens) != 1:
-        return None
+        return [row]
     count = len(tokens)
     if count == 0:
-        return None
+        return [row]
     whole = list(range(count))
-    if count > _LOOKED_AT:  # both ends stay: what marks a text's beginning and end stands there
-        whole = [*whole[: _LOOKED_AT // 2], *whole[-_LOOKED_AT // 2 :]]
+    most = _TOKENS if np.asarray(tokens).dtype.kind in "iu" else _SAMPLES
+    if count > most:  # both ends stay: what marks a text's beginning and end stands there
+        whole = [*whole[: most // 2], *whole[-most // 2 :]]
     middle = (len(whole) - 1) // 2
-    longer = [*whole[:middle], whole[middle], *whole[middle:]]
-
-    def picked(places: list[int]) -> dict[str, Any]:
-        return {key: _picked(value, places, count) for key, value in row.items()}
-
-    return picked(whole), picked(longer)
+    longer = (
+        [*whole[:middle], *[whole[middle]] * more, *whole[middle:]]
+        for more in (0, len(whole), 1)
+    )  # fmt: skip
+    return [{key: _picked(value, places, count) for key, value in row.items()} for places in longer]
 
 
 def _picked(value: Any, places: list[int], count: int) -> Any:
