@@ -585,6 +585,15 @@ def adapted(kind: str, **settings: Any) -> nn.Module:
     return tiny.peft.get_peft_model(tiny.llama(), getattr(tiny.peft, kind)(**settings))
 
 
+def heard() -> Any:
+    config = tiny.transformers.Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+        conv_dim=(8,), conv_kernel=(4,), conv_stride=(2,), num_feat_extract_layers=1,
+        num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    return tiny.transformers.Wav2Vec2ForSequenceClassification(config)
+
+
 UNFOLLOWED: dict[str, tuple[Callable[[], Any], str]] = {
     "LoHa": (lambda: adapted("LoHaConfig", target_modules=["q_proj"]),
              "peft_type='LOHA' cannot be private: .*use LoraConfig"),
@@ -597,6 +606,7 @@ UNFOLLOWED: dict[str, tuple[Callable[[], Any], str]] = {
     "LSTM": (lambda: adapted("PromptEncoderConfig", task_type="CAUSAL_LM", num_virtual_tokens=3,
                              encoder_hidden_size=8, encoder_reparameterization_type="LSTM"),
              "encoder_reparameterization_type='LSTM' cannot .*use .*='MLP'"),
+    "SpecAugment": (heard, "masked_spec_embed cannot be private: .*freeze it"),
     "DeBERTa": (deberta, r"query_proj.weight cannot be private: .*\['value_proj', 'dense'\]"),
 }  # fmt: skip
 

@@ -223,14 +223,19 @@ def check_model(model: Any) -> None:
     for config in (getattr(model, "peft_config", None) or {}).values():
         if not getattr(config, "inference_mode", False):
             check_each(_ADAPTERS, config)
-    if str(getattr(getattr(model, "config", None), "model_type", "")).startswith("deberta"):
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and _FOLDED.search(name):
-                raise UnsupportedModel(
-                    f"parameter {name} cannot be private: DeBERTa multiplies it where rows and "
-                    "heads are one; train adapters of other layers "
-                    "(LoraConfig(target_modules=['value_proj', 'dense'])), or another model"
-                )
+    deberta = str(getattr(getattr(model, "config", None), "model_type", "")).startswith("deberta")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and deberta and _FOLDED.search(name):
+            raise UnsupportedModel(
+                f"parameter {name} cannot be private: DeBERTa multiplies it where rows and "
+                "heads are one; train adapters of other layers "
+                "(LoraConfig(target_modules=['value_proj', 'dense'])), or another model"
+            )
+        if parameter.requires_grad and name.endswith("masked_spec_embed"):
+            raise UnsupportedModel(
+                f"parameter {name} cannot be private: SpecAugment writes it into sounds in place; "
+                "freeze it with requires_grad_(False)"
+            )
 
 
 def check_folder(args: Any) -> None:
