@@ -2,9 +2,11 @@
 
     python examples/lora.py MODEL_FOLDER TEXTS.txt ADAPTER_FOLDER
 
-A line is what is protected. Everything but the plan is ordinary transformers and PEFT.
+A line is what is protected. Everything but the plan is ordinary transformers and PEFT. Beside the
+adapters lies the statement, which names them by their checksum: `tacit generate ADAPTER_FOLDER`.
 """
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForLanguageModeling
 
 import tacit
+from tacit.statement import extended
 
 if len(sys.argv) != 4:
     sys.exit(__doc__)
@@ -31,4 +34,12 @@ with tacit.private(model, optimizer, plan, texts, collate=collate) as dp:
         dp.accumulate(lot, lambda batch: tacit.losses.of(model, batch))
         dp.step()
 model.save_pretrained(out)
-sys.stdout.write(f"{dp.statement().describe()}\n")
+tokenizer.save_pretrained(out)
+weights = Path(out, "adapter_model.safetensors")
+statement = extended(
+    dp.statement(),
+    files={weights.name: hashlib.sha256(weights.read_bytes()).hexdigest()},
+    assumptions="one example is one line of the file",
+)
+Path(out, "statement.json").write_text(f"{statement.to_json()}\n", encoding="utf-8")
+sys.stdout.write(f"{statement.describe()}\n")

@@ -193,8 +193,9 @@ def of(model: nn.Module, batch: Mapping[str, Any]) -> torch.Tensor:
     """One loss per row of a Hugging Face model: what ``model(**batch).loss`` is for that row alone.
 
     The model is called without its labels, and the loss is computed of its logits by the kind of
-    its head: causal, masked, sequence-to-sequence, classification of a text, an image or a token,
-    and multiple choice. A model that PEFT or ``torch.compile`` wrapped is looked into.
+    its head: causal, masked, sequence-to-sequence, classification of a text, an image, a sound, a
+    film or a token, and multiple choice. A model that PEFT or ``torch.compile`` wrapped is looked
+    into.
 
     Args:
         model: A model of transformers with a head, such as ``LlamaForCausalLM``.
@@ -253,18 +254,23 @@ def outputs_of(model: nn.Module, batch: Mapping[str, Any]) -> Any:
     if getattr(config, "output_router_logits", False):
         raise InvalidArgument(
             f"{type(inner).__name__} would add a loss of its router, which is of all rows "
-            "together: set model.config.output_router_logits = False"
+            "together: set model.config.output_router_logits = False (SFTConfig: "
+            "router_aux_loss_coef=0.0)"
         )
     decodes = getattr(config, "is_encoder_decoder", False)
     if decodes and not {"decoder_input_ids", "decoder_inputs_embeds"} & {*inputs}:
-        inputs |= _read_by_decoder(inner, batch["labels"])
+        inputs = {**_read_by_decoder(inner, batch["labels"]), **inputs}
     return model(**inputs)
 
 
 def _read_by_decoder(inner: Any, labels: torch.Tensor) -> dict[str, torch.Tensor]:
     """What the decoder reads where the model writes the labels; nothing for a classifier."""
     if shifts := getattr(inner, "prepare_decoder_input_ids_from_labels", None):
-        return {"decoder_input_ids": shifts(labels)}
+        read = shifts(labels)
+        if type(inner).__name__ != "EncoderDecoderModel":
+            return {"decoder_input_ids": read}
+        seen = (read != inner.config.pad_token_id).to(read.dtype)  # as it hides padding of its own
+        return {"decoder_input_ids": read, "decoder_attention_mask": seen}
     if _KINDS["seq2seq"][0].search(type(inner).__name__):
         return {"decoder_input_ids": _shifted(inner.config, labels)}
     return {}
@@ -364,8 +370,9 @@ def _kind_of(model: nn.Module) -> str:
             return kind
     raise InvalidArgument(
         f"model must have a head whose loss is known (ForCausalLM, ForMaskedLM, "
-        "ForSequenceClassification, ForImageClassification, ForTokenClassification, "
-        f"ForMultipleChoice, ForConditionalGeneration), got {name}; compute one loss per row of "
+        "ForSequenceClassification, ForImageClassification, ForAudioClassification, "
+        "ForVideoClassification, ForTokenClassification, ForMultipleChoice, "
+        f"ForConditionalGeneration, EncoderDecoderModel), got {name}; compute one loss per row of "
         "its outputs, and pass that (PrivateTrainer: compute_loss_func; a subclass with "
         "row_losses(model, batch), if the labels are not in batch['labels'])"
     )
@@ -417,14 +424,14 @@ _KINDS: Final[Mapping[str, tuple[re.Pattern[str], Callable[..., torch.Tensor], s
         "token_mean(logits[:, :-1], labels[:, 1:])",
     ),
     "seq2seq": (
-        re.compile("ForConditionalGeneration$|MTModel$"),
+        re.compile("ForConditionalGeneration$|MTModel$|EncoderDecoderModel$"),
         token_mean,
         "token_mean(logits, labels)",
     ),
     "masked": (re.compile("ForMaskedLM$"), token_mean, "token_mean(logits, labels)"),
     "token": (re.compile("ForTokenClassification$"), token_mean, "token_mean(logits, labels)"),
     "class": (
-        re.compile("For(Sequence|Image)Classification$"),
+        re.compile("For(Sequence|Image|Audio|Video)Classification$"),
         cross_entropy,
         "cross_entropy(logits, labels)",
     ),

@@ -43,7 +43,7 @@ def test_a_text_without_an_author_is_refused(author: Any):
         by_author(TEXTS, ["Ann", "Ben", author, "Ann"])
 
 
-@pytest.mark.parametrize("other", ["ann", " Ann", "Ann ", "\uff21nn"])
+@pytest.mark.parametrize("other", ["ann", " Ann", "Ann ", "\uff21nn", "An\u200bn"])
 def test_one_author_under_two_spellings_is_refused(other: str):
     """The claim would be of all that a person wrote, and hold for half of it."""
     with pytest.raises(InvalidArgument, match="texts 1 and 3 differ only in case") as refused:
@@ -86,6 +86,20 @@ def test_groups_that_have_no_order_are_refused(other: Any):
     groups[:] = [frozenset([1]), other, frozenset([1]), frozenset([2, 1])]
     with pytest.raises(InvalidArgument, match="groups must be of one type"):
         unit_numbers(groups)
+
+
+@pytest.mark.parametrize("cut", [by_document, lambda text: by_author(text, ["Ann"] * len(text))])
+def test_one_text_is_not_taken_for_as_many_as_it_has_characters(cut: Callable[[Any], Any]):
+    """Each would be a unit by itself, and the claim of documents."""
+    for text in ("to be or not", b"to be or not"):
+        with pytest.raises(InvalidArgument, match=r"got one of 12 characters: pass a list"):
+            cut(text)
+
+
+@pytest.mark.parametrize("text", [None, float("nan"), b"to be", 7], ids=repr)
+def test_what_is_no_text_is_refused(text: Any):
+    with pytest.raises(InvalidArgument, match=f"got a {type(text).__name__} for text 1"):
+        by_document(["to be", text])
 
 
 def test_documents_are_units_and_their_authors_are_not():

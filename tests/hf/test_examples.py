@@ -45,7 +45,10 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, *given: Path) -> None:
 def test_lora(folder: Path, tmp_path: Path, monkeypatch, capsys):
     run(monkeypatch, "lora.py", folder, folder / "texts.txt", tmp_path / "adapter")
     assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
-    assert "(ε, δ)" in capsys.readouterr().out
+    assert "one line of the file" in capsys.readouterr().out
+    claim = tacit.Statement.from_json((tmp_path / "adapter" / "statement.json").read_text())
+    assert claim.epsilon <= 8
+    assert generate(tmp_path / "adapter", count=1, tokens=3).statement.files == claim.files
     body = (EXAMPLES / "lora.py").read_text().partition("sys.argv[1:]")[2]
     assert "PrivateTrainer" not in body
 
@@ -91,4 +94,6 @@ def test_adapters_speak_as_well(folder: Path, tmp_path: Path):
     trainer.save_model()
     found = generate(tmp_path, count=65, tokens=2)
     assert len(found.texts) == 65
+    under = [one for one in found.statement.assumptions if "under the adapters" in one]
+    assert len(under) == 1  # which the statement does not name by a checksum
     assert found.statement.epsilon == trainer.statement().epsilon

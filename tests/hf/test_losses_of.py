@@ -15,6 +15,8 @@ from tacit.errors import InvalidArgument
 from . import tiny
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
@@ -50,6 +52,49 @@ def masked(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     return {**batch, "labels": labels}
 
 
+def written() -> nn.Module:
+    """An encoder and a decoder put together; padding is also where the decoder begins."""
+    kinds = tiny.transformers
+    parts = (
+        tiny.bert("BertModel").config,
+        kinds.BertConfig(
+            **tiny.bert().config.to_dict() | {"is_decoder": True, "add_cross_attention": True}
+        ),
+    )
+    config = kinds.EncoderDecoderConfig.from_encoder_decoder_configs(*parts)
+    config.decoder_start_token_id = config.pad_token_id = 0
+    return kinds.EncoderDecoderModel(config=config)
+
+
+_SEEN = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+    "patch_size": 8, "num_labels": tiny.CLASSES,
+}  # fmt: skip
+
+
+def heard() -> nn.Module:
+    config = tiny.transformers.ASTConfig(
+        **_SEEN, max_length=32, num_mel_bins=16, frequency_stride=8, time_stride=8
+    )
+    return tiny.transformers.ASTForAudioClassification(config)
+
+
+def filmed() -> nn.Module:
+    config = tiny.transformers.VideoMAEConfig(
+        **_SEEN, image_size=16, num_frames=2, tubelet_size=2, **tiny._STILL
+    )
+    return tiny.transformers.VideoMAEForVideoClassification(config)
+
+
+def drawn(name: str, *shape: int) -> Callable[[list[Any]], dict[str, torch.Tensor]]:
+    def collate(rows: list[Any]) -> dict[str, torch.Tensor]:
+        draw = torch.Generator().manual_seed(0)
+        classes = torch.tensor([row["labels"] for row in rows])
+        return {name: torch.randn(len(rows), *shape, generator=draw), "labels": classes}
+
+    return collate
+
+
 OTHERS = (
     tiny.Case("masked", lambda: tiny.bert("BertForMaskedLM"), collate=masked),
     tiny.Case("tokens", lambda: tiny.bert("BertForTokenClassification"), tagged),
@@ -59,6 +104,9 @@ OTHERS = (
     tiny.Case("a decoder that does not shift", tiny.bart_decoder),
     tiny.Case("virtual tokens before a text", lambda: tiny.prompted(tiny.llama(), "CAUSAL_LM")),
     tiny.Case("decoder inputs made inside", tiny.m2m100),
+    tiny.Case("put together", written),
+    tiny.Case("sounds", heard, tiny.labelled, drawn("input_values", 32, 16)),
+    tiny.Case("films", filmed, tiny.labelled, drawn("pixel_values", 2, 3, 16, 16)),
     tiny.Case("several classes", lambda: tiny.bert(problem_type="multi_label_classification"),
               tiny.labelled, functools.partial(with_real_labels, width=tiny.CLASSES)),
 )  # fmt: skip

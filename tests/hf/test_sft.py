@@ -36,7 +36,7 @@ def tokenizer() -> Any:
 
 
 def trainer_of(folder: Path, **changed: Any) -> Any:
-    texts = changed.pop("texts", {"text": TEXTS})
+    texts, model = changed.pop("texts", {"text": TEXTS}), changed.pop("model", None)
     settings = {
         "max_grad_norm": 0.0, "report_to": "none", "save_strategy": "no", "disable_tqdm": True,
         "use_cpu": True, "learning_rate": 0.05, "optim": "adamw_torch", "logging_steps": 1,
@@ -45,7 +45,7 @@ def trainer_of(folder: Path, **changed: Any) -> Any:
     }  # fmt: skip
     torch.manual_seed(1)
     return tacit.hf.PrivateSFTTrainer(
-        model=tiny.llama(), args=trl.SFTConfig(str(folder), **settings),
+        model=model or tiny.llama(), args=trl.SFTConfig(str(folder), **settings),
         train_dataset=datasets.Dataset.from_dict(texts), processing_class=tokenizer(),
         eval_dataset=datasets.Dataset.from_dict({"text": [text[::-1] for text in TEXTS[:4]]}),
         plan=tacit.Plan(examples=24, lot_size=8, steps=3, noise_multiplier=0.5, clip=0.1),
@@ -92,3 +92,19 @@ def test_rows_that_trl_leaves_out_are_not_lost_without_a_word(tmp_path: Path):
     with pytest.raises(InvalidArgument, match=r"has 24 rows, and \d+ after .*raise max_length"):
         trainer_of(tmp_path, texts=pairs, max_length=4)
     trainer_of(tmp_path, texts=pairs)
+
+
+def test_a_mixture_of_experts_is_told_what_trl_calls_its_router(tmp_path: Path):
+    """It sets output_router_logits of the model by an argument of its own."""
+    config = tiny.transformers.MixtralConfig(
+        **tiny._TEXT, num_attention_heads=2, num_key_value_heads=1, num_local_experts=2,
+        max_position_embeddings=16, pad_token_id=0, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+
+    def made(**settings: Any) -> Any:
+        model = tiny.lora(tiny.transformers.MixtralForCausalLM(config), "q_proj")
+        return trainer_of(tmp_path, model=model, **settings)
+
+    with pytest.raises(InvalidArgument, match=r"SFTConfig: router_aux_loss_coef=0\.0"):
+        made().train()
+    made(router_aux_loss_coef=0.0).train()

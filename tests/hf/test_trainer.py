@@ -13,7 +13,7 @@ import torch
 
 import tacit
 from tacit import losses
-from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
+from tacit.errors import CheckpointError, InvalidArgument, ProtocolError, UnsupportedModel
 
 from . import tiny
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 from transformers import BatchEncoding, Trainer, TrainerCallback, TrainingArguments
 
-from tacit.hf import PrivateTrainer, PrivateTraining
+from tacit.hf import PrivateTrainer, PrivateTraining, refusals
 from tacit.hf.refusals import SETTINGS
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install .[hf]")
@@ -269,7 +269,7 @@ def test_no_row_is_repeated_to_make_lots_even(tmp_path: Path):
             for batch in lot:
                 dp.backward(losses.of(other, batch))
             dp.step()
-    assert by_trainer == [0, *seen]  # of the first row the model's own loss is looked at
+    assert by_trainer == [0] * 7 + seen  # the first row's loss is looked at, also beside a longer
 
 
 # ---- stopping and going on
@@ -333,6 +333,43 @@ def test_the_best_model_by_held_out_data_keeps_its_claim(tmp_path: Path):
     assert trainer.state.best_model_checkpoint is not None
     assert trainer.evaluate()["eval_loss"] == pytest.approx(trainer.state.best_metric, rel=1e-5)
     assert trainer.statement(1e-3).steps_taken == 4
+
+
+def test_a_model_that_another_run_has_left_is_not_taken_for_the_best(tmp_path: Path):
+    """The trainer finds the best model by the number of its step alone."""
+    settings = {
+        "save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 2,
+        "load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "learning_rate": 1.0,
+    }  # fmt: skip
+    case, held_out = tiny.CASES[0], tiny.texts(6, seed=9)
+    other = case.made()
+
+    def made(folder: Path) -> Any:
+        return trainer_of(
+            case, folder, settings=settings, eval_dataset=held_out, unsafe_seed=None, plan=plan(8)
+        )
+
+    stale = tmp_path / "checkpoint-2"
+    other.save_pretrained(stale)  # without privacy
+    with pytest.raises(InvalidArgument, match=r"checkpoint-2 of another run, which load_best"):
+        made(tmp_path).train()
+    run = tmp_path / "run"
+
+    class Late(TrainerCallback):
+        """Puts it there when the run has begun; of the two steps judged, 2 is the better."""
+
+        def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_seen: Any) -> None:
+            stale.rename(run / stale.name)
+
+        def on_evaluate(self, _args: Any, state: Any, _control: Any, **seen: Any) -> None:
+            seen["metrics"]["eval_loss"] = float(state.global_step)
+
+    trainer = made(run)
+    trainer.add_callback(Late())
+    with pytest.raises(CheckpointError, match="checkpoint-2 was not saved by this run"):
+        trainer.train()
+    assert apart(trainer.model, other) > 1e-3
+    assert trainer.statement(1e-3).steps_taken == 8
 
 
 # ---- ways to compute
@@ -427,13 +464,19 @@ WRONG: dict[str, list[Any]] = {
     "accelerator_config": [{"split_batches": True}, {"dispatch_batches": True}],
     "label_smoothing_factor": [0.1],
     "neftune_noise_alpha": [5.0],
+    "bf16_full_eval": [True],
+    "fp16_full_eval": [True],
     "torch_compile": [True],
     "include_num_input_tokens_seen": ["all", "non_padding"],
     "skip_memory_metrics": [False],
     "debug": ["underflow_overflow"],
     "optim": ["lomo", "galore_adamw_layerwise", "schedule_free_adamw"],
     "lr_scheduler_type": ["reduce_lr_on_plateau", "greedy"],
-    "gradient_checkpointing_kwargs": [{"use_reentrant": True}, {"offload": True}],
+    "gradient_checkpointing_kwargs": [
+        {"use_reentrant": True},
+        {"offload": True},
+        {"selective": True},
+    ],
     "enable_jit_checkpoint": [True],
     "hub_strategy": ["checkpoint", "all_checkpoints"],
 }
@@ -529,6 +572,71 @@ def test_a_method_that_would_be_passed_over_is_refused(tmp_path: Path):
         Loading(**given).train()
 
 
+def deberta() -> Any:
+    config = tiny.transformers.DebertaV2Config(
+        **tiny._TEXT, **tiny._STILL, num_attention_heads=2, max_position_embeddings=16,
+        max_relative_positions=8, relative_attention=True, pos_att_type=["p2c", "c2p"],
+        pooler_dropout=0.0, num_labels=tiny.CLASSES, pad_token_id=0,
+    )  # fmt: skip
+    return tiny.transformers.DebertaV2ForSequenceClassification(config)
+
+
+def adapted(kind: str, **settings: Any) -> nn.Module:
+    return tiny.peft.get_peft_model(tiny.llama(), getattr(tiny.peft, kind)(**settings))
+
+
+def heard() -> Any:
+    config = tiny.transformers.Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+        conv_dim=(8,), conv_kernel=(4,), conv_stride=(2,), num_feat_extract_layers=1,
+        num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    return tiny.transformers.Wav2Vec2ForSequenceClassification(config)
+
+
+UNFOLLOWED: dict[str, tuple[Callable[[], Any], str]] = {
+    "LoHa": (lambda: adapted("LoHaConfig", target_modules=["q_proj"]),
+             "peft_type='LOHA' cannot be private: .*use LoraConfig"),
+    "tokens": (lambda: tiny.lora(tiny.llama(), "q_proj", trainable_token_indices=[1, 2]),
+               r"trainable_token_indices=.*modules_to_save=\['embed_tokens'\]"),
+    "parameters": (lambda: adapted("LoraConfig", target_modules=[], target_parameters=[
+        "model.layers.0.self_attn.q_proj.weight"]), "target_parameters=.*by target_modules"),
+    "activated": (lambda: tiny.lora(tiny.llama(), "q_proj", alora_invocation_tokens=[5],
+                                    task_type="CAUSAL_LM"), "alora_invocation_tokens=.*leave it"),
+    "LSTM": (lambda: adapted("PromptEncoderConfig", task_type="CAUSAL_LM", num_virtual_tokens=3,
+                             encoder_hidden_size=8, encoder_reparameterization_type="LSTM"),
+             "encoder_reparameterization_type='LSTM' cannot .*use .*='MLP'"),
+    "SpecAugment": (heard, "masked_spec_embed cannot be private: .*freeze it"),
+    "DeBERTa": (deberta, r"query_proj.weight cannot be private: .*\['value_proj', 'dense'\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_layers_that_cannot_be_followed_are_refused_with_others_that_can(name: str, tmp_path: Path):
+    model, why = UNFOLLOWED[name]
+    with pytest.raises((InvalidArgument, UnsupportedModel), match=why) as refused:
+        trainer_of(tiny.CASES[4], tmp_path, model=model())
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_told_to_use_in_place_of_them_works(tmp_path: Path):
+    instead = tiny.lora(deberta(), "value_proj", "dense", task_type="SEQ_CLS")
+    trainer_of(tiny.CASES[2], tmp_path, model=instead, plan=plan(1)).train()
+    mlp = adapted("PromptEncoderConfig", task_type="CAUSAL_LM", num_virtual_tokens=3,
+                  encoder_hidden_size=8, encoder_dropout=0.0)  # fmt: skip
+    trainer_of(tiny.CASES[4], tmp_path, model=mlp, plan=plan(1)).train()
+
+
+def test_layers_that_checkpointing_computes_otherwise_are_refused_in_one_line(tmp_path: Path):
+    dora = tiny.lora(tiny.llama(), "q_proj", use_dora=True)
+    trainer = trainer_of(
+        tiny.CASES[4], tmp_path, model=dora, settings={"gradient_checkpointing": True}
+    )
+    with pytest.raises(UnsupportedModel, match="gradient_checkpointing=False") as refused:
+        trainer.train()
+    assert "\n" not in str(refused.value)
+
+
 def test_a_model_with_another_loss_of_its_own_is_refused(tmp_path: Path):
     class SmoothedLMHeadModel(tiny.transformers.GPT2LMHeadModel):
         def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
@@ -539,6 +647,112 @@ def test_a_model_with_another_loss_of_its_own_is_refused(tmp_path: Path):
     case = tiny.CASES[0]
     with pytest.raises(InvalidArgument, match="the loss of SmoothedLMHeadModel is not the one"):
         trainer_of(case, tmp_path, model=SmoothedLMHeadModel(case.made().config)).train()
+
+
+def in_front(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = tiny.padded(rows)
+    beyond = [int((one == 0).sum()) for one in batch["attention_mask"]]
+    return {
+        name: torch.stack([row.roll(by) for row, by in zip(one, beyond, strict=True)])
+        for name, one in batch.items()
+    }
+
+
+def numbered(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    batch = tiny.padded(rows)
+    batch["input_ids"][:, 0] = torch.arange(len(rows))
+    return batch
+
+
+def placed(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Where each token stands, counted from the end of the batch."""
+    batch = tiny.padded(rows)
+    places = torch.arange(16)[-batch["input_ids"].shape[1] :]
+    return {**batch, "position_ids": places.expand_as(batch["input_ids"])}
+
+
+def mean_with_padding(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: Any = None
+) -> torch.Tensor:
+    del num_items_in_batch
+    return losses.token_sum(outputs.logits, labels) / labels.shape[1]
+
+
+def masked(side: str) -> Any:
+    tokenizer = words()
+    tokenizer.padding_side = side
+    return tiny.transformers.DataCollatorForLanguageModeling(tokenizer, mlm=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda: {"data_collator": in_front},
+        lambda: {"data_collator": numbered},
+        lambda: {"data_collator": placed, "model": tiny.gpt2()},
+        lambda: {"compute_loss_func": mean_with_padding},
+        lambda: {"model": tiny.bert("BertForMaskedLM"), "data_collator": masked("left")},
+    ],
+    ids=["in front", "numbered", "placed", "averaged", "masked at random"],
+)
+def test_rows_that_the_longest_beside_them_changes_are_refused(
+    changed: Callable[[], dict[str, Any]], tmp_path: Path
+):
+    """Also where the rehearsal meets rows of one length, and where collators draw at random."""
+    rows = [one for one in tiny.texts(20 * ROWS) if len(one["input_ids"]) == 6][:ROWS]
+    given = changed()
+    if hasattr(given.get("data_collator"), "torch_call"):  # which makes the labels
+        rows = [{"input_ids": one["input_ids"]} for one in rows]
+    with pytest.raises(InvalidArgument, match="a longer row stands beside it") as refused:
+        trainer_of(tiny.CASES[4], tmp_path, train_dataset=rows, **given).train()
+    assert "\n" not in str(refused.value)
+
+
+def test_sounds_that_are_normed_with_their_padding_are_refused(tmp_path: Path):
+    """By group norm over time, as in the first Wav2Vec2; by layer norm each moment stands alone."""
+
+    def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        sounds = [torch.tensor(row["input_values"]) for row in rows]
+        pad = torch.nn.utils.rnn.pad_sequence
+        mask = pad([torch.ones(len(one), dtype=torch.int64) for one in sounds], batch_first=True)
+        return {
+            "input_values": pad(sounds, batch_first=True), "attention_mask": mask,
+            "labels": torch.tensor([row["labels"] for row in rows]),
+        }  # fmt: skip
+
+    def learn(norm: str) -> None:
+        config = tiny.transformers.Wav2Vec2Config(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+            conv_dim=(8, 8), conv_kernel=(4, 4), conv_stride=(2, 2), num_feat_extract_layers=2,
+            num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, num_labels=tiny.CLASSES,
+            classifier_proj_size=8, feat_extract_norm=norm, apply_spec_augment=False, layerdrop=0.0,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        model = tiny.transformers.Wav2Vec2ForSequenceClassification(config)
+        model.wav2vec2.masked_spec_embed.requires_grad_(False)
+        draw = torch.Generator().manual_seed(0)
+        rows = [
+            {"input_values": torch.randn(150, generator=draw).tolist(), "labels": at % 3}
+            for at in range(ROWS)
+        ]
+        trainer_of(
+            tiny.CASES[2], tmp_path, model=model, train_dataset=rows, data_collator=collate,
+            plan=plan(1),
+        ).train()  # fmt: skip
+
+    with pytest.raises(InvalidArgument, match="a longer row stands beside it"):
+        learn("group")
+    learn("layer")
+
+
+def test_words_masked_at_random_are_learned_where_padding_is_at_the_ends(tmp_path: Path):
+    rows = [{"input_ids": one["input_ids"]} for one in tiny.texts(ROWS)]
+    trainer = trainer_of(
+        tiny.CASES[2], tmp_path, model=tiny.bert("BertForMaskedLM"), train_dataset=rows,
+        data_collator=masked("right"), plan=plan(2), unsafe_seed=None,
+    )  # fmt: skip
+    trainer.train()
+    assert trainer.session.steps_taken == 2
 
 
 # ---- what is written beside the weights
@@ -632,6 +846,12 @@ def test_private_rows_are_never_measured_on(tmp_path: Path):
                   datasets.concatenate_datasets([other, table.select(range(4, 6))])):  # fmt: skip
         with pytest.raises(InvalidArgument, match="private data"):
             trainer_of(case, tmp_path, train_dataset=table.select(range(ROWS)), eval_dataset=given)
+    wider = table.add_column("number", [*range(len(table))])
+    for mine, given in ((table.select_columns(["labels", "input_ids"]), wider),
+                        (wider.remove_columns("input_ids").select([3]), table),
+                        (table, table.rename_column("labels", "targets").select([2]))):  # fmt: skip
+        with pytest.raises(InvalidArgument, match="private data"):
+            refusals.check_apart(mine, given)
     split = datasets.concatenate_datasets([table, other]).train_test_split(test_size=ROWS, seed=0)
     trainer_of(case, tmp_path, train_dataset=split["train"], eval_dataset=split["test"])
     trainer = trainer_of(case, tmp_path, train_dataset=rows, eval_dataset=tiny.texts(3, seed=1))

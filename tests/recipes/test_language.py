@@ -169,6 +169,23 @@ def test_a_prompt_cuts_the_text_and_not_itself(folder: Path):
     assert [WORDS[token] for token in prompt.labels] == ["negative", "positive"]
     with pytest.raises(InvalidArgument, match="one token for 'w1 w2'"):
         _ = replace(prompt, answers=("w1 w2",)).labels
+    with pytest.raises(InvalidArgument, match="got one for several: it cannot tell them apart"):
+        _ = replace(prompt, answers=("unheard", "unknown")).labels  # the budget would buy nothing
+
+
+def test_rows_that_a_model_has_no_places_for_are_refused(folder: Path):
+    """torch would say that an index is out of range, and on a GPU stop for good."""
+    known = models.language_model(folder)
+    config = transformers.GPT2Config(n_positions=40, n_embd=16, n_layer=1, n_head=2)
+    placed = replace(known, model=transformers.GPT2LMHeadModel(config))
+    language.token_rows(placed, ["w1"], 40)
+    with pytest.raises(
+        InvalidArgument, match=r"longest must be less: .* places for 40; pass --set"
+    ):
+        language.token_rows(placed, ["w1"], 41)
+    prompt = language.Prompt(placed, "Review:", "Sentiment:", ("negative", "positive"), 39)
+    with pytest.raises(InvalidArgument, match="longest must be less"):
+        prompt.tokens("w1")
 
 
 def test_rows_know_how_long_they_are_in_a_batch():

@@ -275,10 +275,17 @@ class Reader(nn.Module):
         return shown
 
 
-def read(model: Reader, seed: int) -> None:
+def numbered(examples: list[Any]) -> Any:
+    """Each row begins with its place in the batch: who stands before it changes it."""
+    x, y = padded(examples)
+    x[:, 0] = torch.arange(len(x)) % PADDING
+    return x, y
+
+
+def read(model: Reader, seed: int, collate: Any = padded) -> None:
     chosen = plan(steps=2, lot_size=10)
     with tacit.private(
-        model, sgd(model), chosen, Sentences(), collate=padded, unsafe_seed=seed
+        model, sgd(model), chosen, Sentences(), collate=collate, unsafe_seed=seed
     ) as dp:
         for lot in dp.lots():
             for x, y in lot:
@@ -299,6 +306,31 @@ def test_averages_over_padding_are_refused(dropout: float, seed: int) -> None:
     """A longer sentence beside it changes what a short one adds."""
     with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
         read(Reader(masked=False, dropout=dropout), seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_longer_row_in_many_shows_what_padding_does_if_lengths_are_known(seed: int) -> None:
+    """Else it may be drawn when nothing is checked, and change all rows beside it."""
+    rows = [(torch.full((3 + (at == 7),), at % 9), at % 3) for at in range(EXAMPLES)]
+    model = Reader(masked=False)
+
+    def one_lot() -> None:
+        with tacit.private(
+            model, sgd(model), plan(steps=1, lot_size=10), rows, collate=padded, unsafe_seed=seed,
+            lengths=[len(x) for x, _ in rows],
+        ) as dp:  # fmt: skip
+            for x, y in next(dp.lots()):
+                dp.backward(functional.cross_entropy(model(x), y, reduction="none"))
+            dp.step()
+
+    with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
+        one_lot()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_that_are_numbered_in_their_batch_are_refused(seed: int) -> None:
+    with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
+        read(Reader(masked=True), seed, numbered)
 
 
 @pytest.mark.parametrize("kind", ["count", "a little", "fixed"])

@@ -54,6 +54,12 @@ class Corpus:
                 "texts must be one or more, each with its unit, got "
                 f"{len(self.texts)} texts and {len(self.groups)} units"
             )
+        for at, text in enumerate(self.texts):
+            if not isinstance(text, str):
+                raise InvalidArgument(
+                    f"texts must be strings, got a {type(text).__name__} for text {at}: leave out "
+                    "what is missing, and decode bytes"
+                )
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -94,8 +100,18 @@ def by_document(texts: Iterable[str]) -> Corpus:
     >>> by_document(["to be", "or not"]).units
     2
     """
-    found = tuple(texts)
+    found = _several(texts)
     return Corpus(found, np.arange(len(found), dtype=np.int64), "document")
+
+
+def _several(texts: Iterable[str]) -> tuple[str, ...]:
+    """Refuses one text, of which each character would be a unit."""
+    if isinstance(texts, str | bytes):
+        raise InvalidArgument(
+            f"texts must be several, got one of {len(texts)} characters: pass a list of documents, "
+            "or cut it with by_window(text, length)"
+        )
+    return tuple(texts)
 
 
 def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
@@ -113,9 +129,10 @@ def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
     >>> by_author(["to be", "or not", "away"], ["Ann", "Ben", "Ann"]).groups.tolist()
     [0, 1, 0]
     """
-    if len(texts) != len(authors):
+    rows = _several(texts)
+    if len(rows) != len(authors):
         raise InvalidArgument(
-            f"authors must name the author of every text, got {len(authors)} for {len(texts)}"
+            f"authors must name the author of every text, got {len(authors)} for {len(rows)}"
         )
     # The numbers in a tensor are tensors, of which no two are equal as keys.
     named = authors.tolist() if hasattr(authors, "tolist") else [*authors]
@@ -136,7 +153,7 @@ def by_author(texts: Sequence[str], authors: Sequence[Hashable]) -> Corpus:
                     "write them alike if they are one person, or number the authors"
                 )
         groups.append(numbers.setdefault(author, len(numbers)))
-    return Corpus(tuple(texts), np.array(groups, np.int64), "author")
+    return Corpus(rows, np.array(groups, np.int64), "author")
 
 
 def _is_missing(author: Any) -> bool:
@@ -193,7 +210,9 @@ def _without_name(names: NDArray[Any]) -> Any:
 
 
 def _spelling(author: Hashable) -> str:
-    return " ".join(unicodedata.normalize("NFKC", str(author)).casefold().split())
+    known = unicodedata.normalize("NFKC", str(author)).casefold()
+    seen = (sign for sign in known if unicodedata.category(sign) != "Cf")  # of no width, say
+    return " ".join("".join(seen).split())
 
 
 def by_window(text: str, length: int) -> Corpus:

@@ -5,19 +5,25 @@ A default that would be harmful is refused as well, so that a script says what i
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
+import torch
 
-from tacit.errors import InvalidArgument, UnsupportedModel
+from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
 from tacit.training.evaluation import check_held_out
 from tacit.training.preflight import check_states
+from tacit.training.verification import random_state, same_random_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from tacit.training.plan import Plan
 
@@ -44,6 +50,7 @@ def _config(name: str) -> Callable[[Any], bool]:
 
 _LOTS = "the plan samples the lots; leave it out"
 _ONE = "a plan covers one process and one device; leave it out"
+_ROUNDS = "to evaluate rounds the weights, and nothing could be claimed of them: use bf16=True"
 SETTINGS: Final = (
     Refused("max_grad_norm", _given, "clipping the mean of a lot bounds nobody, and the plan's "
             "clip bounds every record: pass max_grad_norm=0.0"),
@@ -63,6 +70,8 @@ SETTINGS: Final = (
     Refused("fp16", _given, "its loss scaling steps past the noise: use bf16=True"),
     Refused("mixed_precision", lambda p: p not in ("no", "bf16"), "accelerate's setting, perhaps "
             "of ACCELERATE_MIXED_PRECISION, steps past the noise: use bf16=True"),
+    Refused("bf16_full_eval", _given, _ROUNDS),
+    Refused("fp16_full_eval", _given, _ROUNDS),
     Refused("torch_compile", _given, "use performance=tacit.Performance(compile=True)"),
     Refused("include_num_input_tokens_seen", lambda s: s not in ("no", False), "how many tokens "
             "were drawn is secret, and it would be logged: leave it out"),
@@ -96,7 +105,12 @@ SETTINGS: Final = (
 
 def check_values(holder: Any) -> None:
     """Refuses values of ``SETTINGS`` that would void the guarantee, or that a plan replaces."""
-    for one in SETTINGS:
+    check_each(SETTINGS, holder)
+
+
+def check_each(settings: Iterable[Refused], holder: Any) -> None:
+    """Refuses the first of these settings that is wrong."""
+    for one in settings:
         value = getattr(holder, one.name, None)
         if value is not None and one.wrong(value):
             raise InvalidArgument(f"{one.name}={_shown(value)} cannot be private: {one.why}")
@@ -111,11 +125,12 @@ def check_settings(args: Any) -> None:
             "gradient_checkpointing_kwargs={'use_reentrant': True} cannot be private: it hides "
             "parameters from the losses; use {'use_reentrant': False}"
         )
-    if kwargs.get("offload"):
-        raise InvalidArgument(
-            "gradient_checkpointing_kwargs={'offload': True} cannot be private: it was not tried "
-            "with private gradients; leave it out"
-        )
+    for name in ("offload", "selective"):
+        if kwargs.get(name):
+            raise InvalidArgument(
+                f"gradient_checkpointing_kwargs={{{name!r}: True}} cannot be private: it does not "
+                "go with private gradients; leave it out"
+            )
     if args.n_gpu > 1 or args.world_size > 1:
         raise UnsupportedModel(
             f"this run has {args.n_gpu} devices in {args.world_size} processes, and a plan covers "
@@ -185,6 +200,60 @@ def check_accelerator(accelerator: Any) -> None:
         )
 
 
+_LAYERS: Final = "it uses weights in ways that tacit cannot follow: use LoraConfig"
+_ADAPTERS: Final = (
+    Refused("peft_type", lambda kind: str(getattr(kind, "value", kind)) in
+            ("LOHA", "OFT", "BOFT", "C3A", "RANDLORA", "WAVEFT", "SHIRA", "TRAINABLE_TOKENS",
+             "CPT"), _LAYERS),
+    Refused("trainable_token_indices", _given, "it uses weights in ways that tacit cannot follow: "
+            "train the embedding whole, by modules_to_save=['embed_tokens']"),
+    Refused("target_parameters", _given, "it uses weights in ways that tacit cannot follow: name "
+            "modules, by target_modules"),
+    Refused("alora_invocation_tokens", _given, "where adapters begin depends on the row: leave it "
+            "out"),
+    Refused("encoder_reparameterization_type", lambda kind: str(getattr(kind, "value", kind)) ==
+            "LSTM", "it runs one sequence for all rows: use encoder_reparameterization_type='MLP'"),
+)  # fmt: skip
+# Of DeBERTa: what is multiplied where rows and heads are one dimension.
+_FOLDED: Final = re.compile(r"(query|key|in|pos|pos_q)_proj|rel_embeddings|[qv]_bias")
+
+
+def check_model(model: Any) -> None:
+    """Refuses adapters and layers that tacit cannot follow, by the names of their settings."""
+    for config in (getattr(model, "peft_config", None) or {}).values():
+        if not getattr(config, "inference_mode", False):
+            check_each(_ADAPTERS, config)
+    deberta = str(getattr(getattr(model, "config", None), "model_type", "")).startswith("deberta")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and deberta and _FOLDED.search(name):
+            raise UnsupportedModel(
+                f"parameter {name} cannot be private: DeBERTa multiplies it where rows and "
+                "heads are one; train adapters of other layers "
+                "(LoraConfig(target_modules=['value_proj', 'dense'])), or another model"
+            )
+        if parameter.requires_grad and name.endswith("masked_spec_embed"):
+            raise UnsupportedModel(
+                f"parameter {name} cannot be private: SpecAugment writes it into sounds in place; "
+                "freeze it with requires_grad_(False)"
+            )
+
+
+def check_folder(args: Any) -> None:
+    """Refuses a folder in which the best model of a run that begins might be taken for another's.
+
+    The trainer finds it again by the number of its step, whoever has saved it there.
+    """
+    if not args.load_best_model_at_end:
+        return
+    found = next(iter(sorted(Path(args.output_dir).glob("checkpoint-*"))), None)
+    if found is not None:
+        raise InvalidArgument(
+            f"output_dir={args.output_dir!r} holds {found.name} of another run, which "
+            "load_best_model_at_end may take for this one's best: choose an empty folder, or pass "
+            "resume_from_checkpoint if the run goes on"
+        )
+
+
 def check_scheduler(scheduler: object) -> None:
     """Refuses a schedule that follows a metric, whoever made it."""
     check_states({"lr_scheduler": scheduler})
@@ -193,6 +262,115 @@ def check_scheduler(scheduler: object) -> None:
             "lr_scheduler is a GreedyLR, which follows a metric: use a schedule of the number of "
             "steps, such as 'cosine'"
         )
+
+
+# Of a row: as many tell as a whole text or sound, and take less memory.
+_TOKENS, _SAMPLES = 32, 8000
+
+
+def check_beside_longer(
+    model: Any,
+    losses: Callable[[Any], Tensor],
+    collate: Callable[[list[Any]], Any],
+    rows: Iterable[Any],
+) -> None:
+    """Refuses losses of a text that change where a longer one stands before it in a batch.
+
+    The session's own check sees that only if the rows that it meets differ in length, and not where
+    the collator draws random numbers. So longer ones are made here of a text. A row of which
+    nothing counts, such as one without a masked word, tells nothing, and the next is taken.
+    """
+    for row in rows:
+        text, *longer = _lengths(row, getattr(model, "main_input_name", "input_ids"))
+        found = [one for other in longer if (one := _beside(model, losses, collate, text, other))]
+        if not found or not bool(torch.isfinite(found[0][0])):
+            return
+        for together, *alone in found:
+            close = _closeness(model, together)
+            if not all(torch.allclose(one, together, rtol=close, atol=close) for one in alone):
+                raise InvalidArgument(
+                    "data_collator must pad rows at their ends (tokenizer.padding_side='right') "
+                    "and number none, and losses leave padding out (see tacit.losses.token_mean): "
+                    "a row's loss changes where a longer row stands beside it, so that examples "
+                    "are mixed"
+                )
+        if bool(found[0][0]):
+            return
+
+
+def _closeness(model: Any, found: Tensor) -> float:
+    """How far rounding may put losses apart that are the same."""
+    half = {one.dtype for one in (found, *model.parameters())} - {torch.float32, torch.float64}
+    if half or torch.is_autocast_enabled(found.device.type):
+        return 5e-2
+    return 2e-5 if torch.get_float32_matmul_precision() == "highest" else 1e-3
+
+
+def _beside(
+    model: Any,
+    losses: Callable[[Any], Tensor],
+    collate: Callable[[list[Any]], Any],
+    text: Any,
+    longer: Any,
+) -> list[Tensor]:
+    """The loss of a text behind a longer one, and alone; none where that cannot be computed.
+
+    Alone are its own tokens without their padding, and what is collated of it alone, unless that
+    draws random numbers.
+    """
+    try:
+        together = collate([longer, text])
+        before = random_state()
+        alone = collate([text])
+        views = [alone] if same_random_state(before) else []
+        views += _without_padding(model, together)
+        return [losses(together)[1], *(losses(one)[0] for one in views)]
+    except TacitError:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError):
+        return []  # such as no place for it; the rehearsal tells whatever else is wrong
+
+
+def _lengths(row: Any, name: str) -> list[Any]:
+    """Some of a text or a sound, the same twice as long, and a little longer; no other row."""
+    tokens = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(tokens, list | tuple | np.ndarray | torch.Tensor) or np.ndim(tokens) != 1:
+        return [row]
+    count = len(tokens)
+    if count == 0:
+        return [row]
+    whole = list(range(count))
+    most = _TOKENS if np.asarray(tokens).dtype.kind in "iu" else _SAMPLES
+    if count > most:  # both ends stay: what marks a text's beginning and end stands there
+        whole = [*whole[: most // 2], *whole[-most // 2 :]]
+    middle = (len(whole) - 1) // 2
+    longer = (
+        [*whole[:middle], *[whole[middle]] * more, *whole[middle:]]
+        for more in (0, len(whole), 1)
+    )  # fmt: skip
+    return [{key: _picked(value, places, count) for key, value in row.items()} for places in longer]
+
+
+def _picked(value: Any, places: list[int], count: int) -> Any:
+    """These entries of what a row has one of for each token; anything else as it is."""
+    if not hasattr(value, "__len__") or isinstance(value, str | bytes) or len(value) != count:
+        return value
+    return [value[at] for at in places] if isinstance(value, list | tuple) else value[places]
+
+
+def _without_padding(model: Any, batch: Any) -> list[Any]:
+    """The second row as it is without its padding; none where no mask tells what that is."""
+    mask = batch.get("attention_mask")
+    if not isinstance(mask, torch.Tensor) or mask.ndim != 2:
+        return []
+    decodes = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    apart = ("labels", "decoder_") if decodes else ()  # of other lengths, and padded by themselves
+
+    def second(name: str, value: Any) -> Any:
+        of_tokens = value.shape[:2] == mask.shape and not name.startswith(apart)
+        return value[1:, mask[1].bool()] if of_tokens else value[1:]
+
+    return [{name: second(name, value) for name, value in batch.items()}]
 
 
 # Methods of a trainer that training by a plan does not call, and what to override in their place.
@@ -249,30 +427,45 @@ def check_apart(private: Any, other: Any) -> None:
 def _share_rows(one: Any, other: Any) -> bool:
     """Whether two data sets of Hugging Face have rows in common, as far as memory tells.
 
-    ``select``, ``shuffle`` and ``filter`` leave the rows where they are; ``map`` makes copies.
+    ``select``, ``shuffle`` and ``filter`` leave the rows where they are, and so do those that drop
+    or name columns; ``map`` makes copies.
     """
-    mine, others = _places(one), _places(other)
-    if mine is None or others is None:
+    pairs = ((mine, others) for mine in _columns(one) for others in _columns(other))
+    pair = next((both for both in pairs if _buffers(both[0]) & _buffers(both[1])), None)
+    if pair is None:
         return False
+    mine, others = _places(one, pair[0]), _places(other, pair[1])
     _, buffers = np.unique(np.concatenate([mine[0], others[0]]), return_inverse=True)
     places = (buffers.astype(np.int64) << 40) + np.concatenate([mine[1], others[1]])
     split = len(mine[0])
     return bool(np.isin(places[split:], places[:split]).any())
 
 
-def _places(dataset: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """The buffer of each row's first column, and the row's place in it; None where there is none.
+def _columns(dataset: Any) -> list[list[Any]]:
+    """The columns of a data set of Hugging Face, each in its parts; none of another one."""
+    table: Any = getattr(dataset, "data", None)
+    if not hasattr(dataset, "_indices") or not hasattr(table, "column_names"):
+        return []
+    columns = (table.column(at).chunks for at in range(len(table.column_names)))
+    return [[part for part in parts if len(part)] for parts in columns]
+
+
+def _buffer(part: Any) -> int:
+    return next((one.address for one in part.buffers() if one is not None), 0)
+
+
+def _buffers(parts: list[Any]) -> set[int]:
+    return {_buffer(part) for part in parts} - {0}
+
+
+def _places(dataset: Any, parts: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The buffer of each row's entry in a column, and its place there.
 
     Arrow's tables are parts of buffers, each with an offset, and Hugging Face's data sets are
     tables with the numbers of the rows that were chosen.
     """
-    table: Any = getattr(dataset, "data", None)
-    if not hasattr(dataset, "_indices") or not getattr(table, "column_names", None):
-        return None
-    parts = [part for part in table.column(0).chunks if len(part)]
-    buffers = [next((b.address for b in part.buffers() if b is not None), 0) for part in parts]
     lengths = [len(part) for part in parts]
-    where = np.repeat(np.array(buffers, np.int64), lengths)
+    where = np.repeat(np.array([_buffer(part) for part in parts], np.int64), lengths)
     offsets = [np.arange(part.offset, part.offset + len(part)) for part in parts]
     place = np.concatenate([np.empty(0, np.int64), *offsets])
     if dataset._indices is None:

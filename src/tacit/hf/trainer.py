@@ -25,6 +25,7 @@ from tacit._files import put, sha256
 from tacit.errors import CheckpointError, InvalidArgument, ProtocolError
 from tacit.hf import refusals
 from tacit.statement import extended
+from tacit.training import checkpoint
 from tacit.training.fit import with_unit
 from tacit.training.loaders import check_dataset
 from tacit.training.performance import Performance
@@ -112,6 +113,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         self._rows = trainer["train_dataset"]  # as they were given
         self._dp: Session | None = None
         self._lots: Iterator[Lot] = iter(())
+        self._saved: set[Path] = set()  # folders
         self._training = ExitStack()
         super().__init__(args=args, **trainer)
         self._check_settings()  # as the trainer completed them
@@ -142,6 +144,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         refusals.check_values(self)  # of which the trainer keeps some itself
         refusals.check_steps(self.args, self._plan)
         refusals.check_accelerator(self.accelerator)
+        refusals.check_model(self.model)
 
     def train(self, *given: Any, **named: Any) -> Any:
         """As the trainer's, once; what was set since the trainer was made is checked like the rest.
@@ -171,6 +174,8 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
                 "data_collator"
             )
         refusals.check_scheduler(self.lr_scheduler)
+        if resume is None:
+            refusals.check_folder(self.args)
         self._check_losses(model, loader)
         optimizer = self.optimizer
         while type(optimizer).__module__.partition(".")[0] == "accelerate":
@@ -249,18 +254,23 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 
     @torch.no_grad()
     def _check_losses(self, model: nn.Module, loader: LotLoader) -> None:
-        """Refuses a model whose own loss for a row is another than the one that is known for it.
+        """Refuses losses that are known to be others than the model's, or that mix rows of a batch.
 
-        Nothing is published but that they differ, which lies in the model.
+        Nothing is published but that they do, which lies in model and collator.
         """
-        if self.compute_loss_func is not None or not self._has_known_losses:
-            return
-        with torch.random.fork_rng(devices=[]):  # collators may draw, and so does dropout later on
-            batch = self._prepare_inputs(loader.collate([loader.dataset[0]]))
+
+        def collate(rows: list[Any]) -> Any:
+            return self._prepare_inputs(loader.collate(rows))
+
+        first = range(min(8, len(loader.dataset)))
         modes = [(module, module.training) for module in model.modules()]
         model.eval()
         try:
-            losses.check_own(model, batch)
+            with torch.random.fork_rng(devices=[]):  # collators may draw, and dropout does later on
+                if self.compute_loss_func is None and self._has_known_losses:
+                    losses.check_own(model, collate([loader.dataset[0]]))
+                rows = (loader.dataset[at] for at in first)
+                refusals.check_beside_longer(model, self._by_row(model), collate, rows)
         finally:
             for module, training in modes:
                 module.training = training
@@ -309,6 +319,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         for folder in folders:
             (folder / STATEMENT).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
+        self._saved.add(place.resolve())
         if self._dp is not None and self._plan.made_for is not None:
             if self.accelerator.unwrap_model(self.model) is not self._dp.model:
                 raise ProtocolError(
@@ -332,7 +343,18 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
         super()._push_from_checkpoint(checkpoint_folder)
 
     def _load_best_model(self) -> None:
-        """The best by held-out data is one of the models that the plan has released already."""
+        """The best by held-out data is one of the models that the plan has released already.
+
+        The trainer goes by the number of the step, under which another run may have left a model.
+        """
+        best = Path(self.state.best_model_checkpoint)
+        if best.resolve() not in self._saved:  # as may be of a run that was resumed
+            path = best / SESSION
+            if not path.is_file() or checkpoint.read(path).plan_json != self._plan.to_json():
+                raise CheckpointError(
+                    f"{best} was not saved by this run, and load_best_model_at_end would take it "
+                    "for its best model: the last one is kept; resume in a folder of its own"
+                )
         with self.session.public():
             super()._load_best_model()
 

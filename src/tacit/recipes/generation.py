@@ -73,7 +73,8 @@ def generate(
     Guarantee:
         The texts are computed from the released weights, ``prompt`` and random numbers alone, so
         that the statement covers them, however many are made, if ``prompt`` is public; it says so.
-        Weights other than those that the statement names are refused.
+        Weights other than those that the statement names are refused; those under adapters are
+        taken to be the ones that training began with, and the statement says so.
     """
     rows, room = whole("count", count), whole("tokens", tokens)
     heat = positive("temperature", temperature)
@@ -144,7 +145,8 @@ def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Stat
         _check_weights(folder, statement)
         found = language_model(folder)
         found.model.to(device)
-        return found, statement
+        adapters = (folder / CONFIGURATIONS[1]).is_file()
+        return found, _over_others(statement) if adapters else statement
     run = results.load(folder)
     chosen = _settings(run.record)
     if getattr(chosen, "adapt", "head") == "head":
@@ -154,7 +156,17 @@ def _private_model(folder: Path, device: torch.device) -> tuple[Pretrained, Stat
         )
     public = language.loaded(chosen.model, device)
     model = run.in_model(language.adapted(public.model, chosen.adapt, chosen.rank)).model
-    return Pretrained(model, public.tokenizer, public.source), run.statement
+    found = Pretrained(model, public.tokenizer, public.source)
+    return found, _over_others(run.statement) if chosen.adapt == "lora" else run.statement
+
+
+def _over_others(statement: Statement) -> Statement:
+    """The claim about what adapters say: it names them, and not the weights under them."""
+    return extended(
+        statement,
+        assumptions="the weights under the adapters are still the public ones that training began "
+        "with",
+    )
 
 
 def _check_weights(folder: Path, statement: Statement) -> None:

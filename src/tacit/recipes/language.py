@@ -53,8 +53,9 @@ class Prompt:
 
     def tokens_of(self, texts: Sequence[str]) -> list[list[int]]:
         """Those of many texts: at once, which takes a tenth of the time."""
-        found = self.pretrained.tokenizer([f" {text}" for text in texts], add_special_tokens=False)
         before, after = self._known
+        _check_room(self.pretrained, self.longest + len(before) + len(after))
+        found = self.pretrained.tokenizer([f" {text}" for text in texts], add_special_tokens=False)
         return [[*before, *middle[: self.longest], *after] for middle in found["input_ids"]]
 
     @cached_property
@@ -71,7 +72,14 @@ class Prompt:
                     f"model must have one token for {answer!r}, got {len(tokens)}; take another "
                     "model or a recipe of your own"
                 )
-        return tuple(tokens[0] for tokens in found)
+        labels = tuple(tokens[0] for tokens in found)
+        if len({*labels}) < len(labels):
+            raise InvalidArgument(
+                f"model must have a token for each of {', '.join(map(repr, self.answers))}, got "
+                "one for several: it cannot tell them apart; take another model or a recipe of "
+                "your own"
+            )
+        return labels
 
     def _encoded(self, text: str) -> list[int]:
         found: list[int] = self.pretrained.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -115,6 +123,7 @@ def prompted(prompt: Prompt, examples: Examples) -> Rows:
 
 def token_rows(pretrained: Pretrained, texts: Iterable[str], longest: int) -> Rows:
     """Texts to be continued, each up to its first ``longest`` tokens."""
+    _check_room(pretrained, longest)
     found = [pretrained.tokenizer(text)["input_ids"][:longest] for text in texts]
     return Rows(found, [0] * len(found))
 
@@ -144,6 +153,18 @@ def _width(longest: int) -> int:
     """The longest row's length, rounded up to one of few: each is recorded once on a GPU."""
     last = _WIDTHS[-1]
     return next((width for width in _WIDTHS if longest <= width), -(-longest // last) * last)
+
+
+def _check_room(pretrained: Pretrained, longest: int) -> None:
+    """Refuses rows for which a model that learns each place has none, were any so long."""
+    config: Any = pretrained.model.config
+    most = getattr(config, "max_position_embeddings", None)
+    rotates = getattr(config, "rope_parameters", None) is not None
+    if most is not None and not rotates and _width(longest) > most:
+        raise InvalidArgument(
+            f"longest must be less: rows are padded to {_width(longest)} tokens then, and the "
+            f"model has places for {most}; pass --set longest=N"
+        )
 
 
 # ---- scores

@@ -294,8 +294,8 @@ def _built(
     # What is checked follows the clock, by which a seeded run must not differ from another.
     again = CheckSchedule(fresh_stream("verification")) if seed is None else None
     verifier = Verifier(setup.model, weights.parameters, again, world.size)
-    rehearsing = _few(plan, streams("rehearsal"))
     cutting = Units(plan, setup.groups, streams("users"), setup.lengths)
+    rehearsing = _few(plan, streams("rehearsal"), cutting.lengths)
     noise = noise_for(
         plan.noise, streams("noise"), weights.home, run_state.memory, rounding_cost(plan)
     )
@@ -401,7 +401,16 @@ def _graphs(plan: Plan, performance: Performance, weights: Weights) -> capture.G
     return capture.CudaGraphs(device) if on_gpu else capture.Reruns()
 
 
-def _few(plan: Plan, stream: Stream) -> NDArray[np.int64]:
-    """A few units of the data set, chosen at random whatever they are."""
+def _few(plan: Plan, stream: Stream, lengths: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """A few units of the data set, chosen at random whatever they are.
+
+    Where lengths are known and differ, one of the longest and one of the shortest are among them:
+    together they show what padding does to a row.
+    """
     everybody = np.arange(plan.examples, dtype=np.int64)
-    return subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
+    found = subset(everybody, min(plan.examples, WATCHED_UNITS), stream)
+    if lengths is None or lengths.min() == lengths.max():
+        return found
+    ends = np.array([lengths.argmin(), lengths.argmax()], np.int64)
+    others = found[~np.isin(found, ends)]
+    return np.concatenate([others[: len(found) - 2], ends])

@@ -535,18 +535,20 @@ class Cutter:
         """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
 
         A data set that draws random numbers would give other rows: then the batch's own serve, if
-        they can be taken apart, at the batch's length.
+        they can be taken apart, at the batch's length. All of the batch tell whether it does: two
+        views of one unit may be alike by chance, as of a short text with words masked at random, or
+        differ by their place alone.
         """
         rows, two = len(batch.rows), 2 * batch.per_unit
-        unit, alone = 0, None
-        for unit in range(len(batch.units)):
+        if not same_tensors(data, next(self.loaded([batch]))):
+            return 0, chosen_rows(data, np.resize(np.arange(batch.per_unit), two), rows)
+        last = len(batch.units) - 1
+        # The first comes at the end: in its place nothing shows what numbers the rows of a batch.
+        for unit in (*range(1, last + 1), 0):
             alone = next(self.loaded([batch.alone(unit)]))
-            if not twins(alone, two):
-                where = np.resize(np.arange(batch.per_unit), two)
-                return 0, chosen_rows(data, where, rows)
             if row_shapes(alone, two) != row_shapes(data, rows):
-                break
-        return unit, alone
+                return unit, alone
+        return last, next(self.loaded([batch.alone(last)]))
 
     def _probe(
         self, batch: Batch, data: Any, choices: Sequence[Mapping[int, int]]
@@ -607,14 +609,11 @@ def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def twins(data: Any, rows: int) -> bool:
-    """Whether the second half of a batch of ``rows`` rows repeats the first to the last bit."""
-    half = rows // 2
+def same_tensors(data: Any, again: Any) -> bool:
+    """Whether two batches hold the same tensors, to the last bit."""
     return all(
-        bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in (
-            (tensor[:half], tensor[half:]) for tensor in _tensors(data) if len(tensor) == rows
-        )
+        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+        for one, other in zip(_tensors(data), _tensors(again), strict=False)
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.utils._pytree import tree_flatten
+from torch.utils.checkpoint import CheckpointError
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
 from tacit.training.batches import copied
@@ -703,8 +704,15 @@ class Computation:
         """The batch's clipped sum. Autocast is for the forward pass: it would round the sums."""
         kind = losses.device.type
         casting = torch.is_autocast_enabled(kind)
-        with torch.autocast(kind, enabled=False) if casting else nullcontext():
-            return self._engine.finish(losses, weights, self._clip.bounds, real, sink)
+        try:
+            with torch.autocast(kind, enabled=False) if casting else nullcontext():
+                return self._engine.finish(losses, weights, self._clip.bounds, real, sink)
+        except CheckpointError:  # torch's, of many lines
+            raise UnsupportedModel(
+                "a layer under gradient checkpointing computes other tensors the second time than "
+                "the first, as those of DoRA do: leave gradient checkpointing out "
+                "(gradient_checkpointing=False), or take another layer (LoRA without use_dora)"
+            ) from None
 
     def _verify(self, batch: Batch, losses: Tensor, result: BatchSums) -> None:
         """A watched batch counts once its repetition has agreed with it."""

@@ -439,7 +439,8 @@ class Engine:
                     )
                 raise UnsupportedModel(
                     f"parameter {name} enters the loss through an operation that tacit cannot see "
-                    "(a custom autograd function, or code outside of torch functions)"
+                    "(a custom autograd function, or code outside of torch functions): freeze it "
+                    "with requires_grad_(False), and train other layers (PEFT: LoraConfig)"
                 )
 
     def _origin(self, weight: Tensor) -> Origin:

@@ -308,7 +308,7 @@ def _mixed(name: str, row: int, *, could_keep_rows: bool) -> UnsupportedModel:
         return UnsupportedModel(
             f"{name} mixes or moves examples: the loss of row {row} depends on other rows there. "
             "Rows must be independent and stay in order in one batch (batch norm, pairwise losses "
-            "and in-batch negatives mix them)"
+            "and in-batch negatives mix them); if they are, freeze it, and train other layers"
         )
     return UnsupportedModel(
         f"{name} mixes or moves examples, or meets numbers that cannot be told from data: its "

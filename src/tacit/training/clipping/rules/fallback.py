@@ -94,7 +94,8 @@ def _gradients(of: Gradient) -> tuple[Form | None, ...]:
     if of.rows.layout != Layout() or of.grad.shape[0] != rows:
         raise UnsupportedModel(
             f"{name} has no rule, and its result does not keep one row per example in its first "
-            "dimension, which the exact fallback needs"
+            "dimension, which the exact fallback needs: write it with rows first, or freeze the "
+            "weights that enter it, and train other layers"
         )
     along = [tensor.ndim > 0 and tensor.shape[0] == rows for tensor in of.saved]
 
