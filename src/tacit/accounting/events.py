@@ -29,7 +29,9 @@ def check_adjacency(adjacency: str) -> Adjacency:
     for known in get_args(Adjacency):
         if adjacency == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidArgument(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+    raise InvalidArgument(
+        f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}"
+    )
 
 
 def check_neighbours(neighbours: str) -> Neighbours:
@@ -347,7 +349,7 @@ class AboveThreshold:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidArgument(f"{name} must be one of {known}, got {value!r}")
+        raise InvalidArgument(f"{name} must be one of {', '.join(known)}, got {value!r}")
     return str(value)
 
 

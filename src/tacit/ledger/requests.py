@@ -63,7 +63,7 @@ class Person:
         ):  # fmt: skip
             raise InvalidArgument(f"name must be one line that can be seen, got {name!a:.80}")
         if self.role not in ROLES:
-            raise InvalidArgument(f"role must be one of {ROLES}, got {self.role!a:.80}")
+            raise InvalidArgument(f"role must be one of {', '.join(ROLES)}, got {self.role!a:.80}")
         if not isinstance(self.key, str) or not _KEY.fullmatch(self.key):
             raise InvalidArgument(f"key must be 32 hexadecimal digits, got {self.key!a:.80}")
 

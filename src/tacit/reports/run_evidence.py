@@ -226,7 +226,10 @@ def _shortfall(statement: Statement, budget: BudgetState, held: ReservationState
 
 def _check_signer(folder: Path, statement: Statement, public: bytes) -> None:
     if statement.signature is None:
-        raise CheckpointError(f"the statement in {folder} is not signed")
+        raise CheckpointError(
+            f"the statement in {folder} is not signed; sign it with 'tacit report --sign', or "
+            "leave out --signed-by"
+        )
     try:
         right = statement.verify_signature(public)
     except TacitError as error:
