@@ -41,7 +41,7 @@ def made_up(count: int) -> pd.DataFrame:
 def encoded(table: pd.DataFrame) -> TensorDataset:
     """Each row by itself: numbers from -1 to 1, a place for each category, 0 if one is missing."""
     table = table[table[TARGET] != ""]
-    assert table[TARGET].isin(CLASSES).all(), "a label is none of CLASSES: name all there can be"
+    assert table[TARGET].isin(CLASSES).all(), "a label is none of CLASSES: name all possible ones"
     columns = []
     for name, (low, high) in NUMBERS.items():
         values = pd.to_numeric(table[name], errors="coerce").clip(low, high)
