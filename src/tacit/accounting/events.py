@@ -279,7 +279,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class NoisyMax:
-    """Adds noise of this scale to each of several scores and tells which one is the largest.
+    """Adds noise of this scale to each of several scores and releases which one is the largest.
 
     Only the winner is shown, not its noisy score. ``scale`` is in units of the most that a record
     moves one score when it is added or removed, and replacing it moves one by at most
@@ -308,7 +308,7 @@ class NoisyMax:
 
 @dataclass(frozen=True)
 class AboveThreshold:
-    """Tells of each query whether it is above a noisy threshold, until ``cutoff`` of them were.
+    """Says of each query whether it is above a noisy threshold, until ``cutoff`` of them are.
 
     The threshold's noise is drawn once, each query's afresh; both scales (σ for Gaussian noise) are
     in units of the most that a record moves one query. Queries may be chosen as the answers come.
@@ -734,7 +734,7 @@ def check_runs(runs: Runs) -> Runs:
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """Runs ``base`` a random number of times and tells only the best result (Liu & Talwar 2019).
+    """Runs ``base`` a random number of times and releases only the best (Liu & Talwar 2019).
 
     "Best" is by a score that is part of each run's private output, or computed from it and public
     data. Each run may be of another candidate, drawn from a fixed public law; what all runs

@@ -91,7 +91,7 @@ class Decision:
 @final
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How a request ended that no run drew on: ``"lapsed"``, ``"revoked"`` or ``"withdrawn"``.
+    """How an unused request ended: ``"lapsed"``, ``"revoked"`` or ``"withdrawn"``.
 
     ``number`` is that of the entry; nobody's doing has no ``by`` and no ``reason``.
     """
@@ -268,7 +268,7 @@ def closing(
 
 
 def lapse(ledger: Ledger, budget: str | None = None) -> tuple[int, ...]:
-    """Ends the approvals that nobody drew on in time, of one budget or of all; their numbers.
+    """Ends approvals that nobody used in time, of one budget or of all; returns their numbers.
 
     Guarantee: what is ended was never begun, and each goes back once, however many call this.
     """

@@ -63,7 +63,7 @@ _KINDS = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run of DP-SGD, whole: all of it is public, and the guarantee depends on nothing else.
+    """A whole run of DP-SGD: all of it is public, and the guarantee depends on nothing else.
 
     A step samples a lot, brings each record's gradient down to ``clip``, adds them up, adds
     N(0, (noise_multiplier·clip)²) to every coordinate and divides by ``lot_size``: by the expected
