@@ -257,7 +257,7 @@ def _signer(statement: Statement) -> Assessed:
 
 def _of_record(record: RunRecord) -> Iterator[Assessed]:
     """What the run's record adds, none of which the statement covers."""
-    yield Assessed("accuracy", "claimed", "this model comes to it on the held-out data",
+    yield Assessed("accuracy", "claimed", "the model reaches it on the held-out data",
                   "the data are not here")  # fmt: skip
     what, whose = (
         ("the model is of the class", "of the class ")
