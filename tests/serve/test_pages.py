@@ -215,6 +215,17 @@ def test_what_was_declared_with_a_plan_that_has_begun_does_not_go_back(
     assert rules.spent(site.ledger.refresh().budgets["fixed"]) == before
 
 
+def test_a_run_without_a_plan_of_steps_shows_no_count(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    (kept(plan=None, finished=False) / "statement.json").unlink()
+    browser = site.browser("engineer")
+    assert "0 of 0" not in browser.get("/runs").text
+    shown = browser.get("/runs/run").text
+    assert "it trains by no plan of steps" in shown
+    assert "0 of 0" not in re.sub(r"<[^>]+>", "", shown)
+
+
 def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:
     place = kept(finished=False, test_accuracy=None)
     (place / "statement.json").unlink()
@@ -498,7 +509,8 @@ def test_alerts_stand_on_every_page(site: Site, kept: Callable[..., Path]) -> No
         page = browser.get(target).text
         shown = page[page.index('<aside class="alerts"') : page.index("</aside>")]
         for alert in ("The ledger is not sound: entry 3 was changed", "96 % of the budget",
-                      "The run left was stopped or has crashed", "forged does not prove"):  # fmt: skip
+                      "The run left was stopped or has crashed",
+                      "run forged does not prove"):  # fmt: skip
             assert alert in shown, (target, alert)
         assert 'href="/runs/forged"' in shown
 
