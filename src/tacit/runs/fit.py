@@ -1,4 +1,4 @@
-"""``tacit.fit``: a whole private training run of one's own model and data, in one call."""
+"""``tacit.fit``: a whole private training run of your own model and data, in one call."""
 
 from __future__ import annotations
 
