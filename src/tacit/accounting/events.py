@@ -14,7 +14,7 @@ from dataclasses import Field, dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
-from tacit._validation import non_negative, open_probability, positive, probability, whole
+from tacit._validation import non_negative, open_probability, positive, probability, shown, whole
 from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace-one", "zero-out"]
@@ -811,5 +811,7 @@ _EVENT_TYPES = frozenset(get_args(Event))
 def check_event(event: Event) -> Event:
     """Returns ``event`` if it is one of tacit's events."""
     if type(event) not in _EVENT_TYPES:
-        raise InvalidArgument(f"event must be a tacit.accounting event, got {event!r}")
+        raise InvalidArgument(
+            f"event must be a tacit.accounting event, got {shown(event)}; a plan's is plan.event"
+        )
     return event
