@@ -125,7 +125,7 @@ class _Commands(click.Group):
 )
 @click.pass_context
 def ledger(context: click.Context) -> None:
-    """Keeps the budgets of a ledger: what is spent, by what, and whether it can be trusted.
+    """Keeps the budgets of a ledger: what is spent, by what, and what is left.
 
     Only open, close and verify --accept write into it.
     """

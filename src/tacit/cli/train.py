@@ -83,7 +83,7 @@ Examples:
               help="Another setting; repeat the option for several.")  # fmt: skip
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="New folder for the run. [default: runs/RECIPE]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--request", metavar="N", type=REQUEST,

@@ -64,8 +64,8 @@ Examples:
 @click.option(
     "--asked",
     metavar="WHICH",
-    help="Which images: first, middles (of clusters) or, for pate, active (chosen in rounds, where "
-    "the student has most to learn).",
+    help="Which public images to ask about: first, middles (of clusters) or, for pate, active "
+    "(chosen in rounds, where the student has most to learn).",
 )
 @click.option(
     "--aggregator",
@@ -75,14 +75,14 @@ Examples:
 )
 @click.option("--teachers", metavar="N", help="Number of teachers that vote (pate).")
 @click.option("--sigma", metavar="S", help="Noise of an answer; give this or --epsilon.")
-@click.option("--student", metavar="HOW", help="How the student learns.")
+@click.option("--student", metavar="HOW", help="How the student learns, such as graph.")
 @click.option("--votes", metavar="FILE", help="An .npy file of votes made elsewhere (pate).")
 @click.option("--holds", metavar="WHAT", help="What the file of votes holds: counts or labels.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True,
               help="Another setting; repeat the option for several.")  # fmt: skip
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="New folder for the run. [default: runs/METHOD-DATASET]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME", help="The budget's name. [default: the data's name]")
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
