@@ -1,4 +1,4 @@
-"""Auditing one's own model: shadow models attack it, and the claim must survive.
+"""Auditing your own model: shadow models attack it, and the claim must survive.
 
     python examples/audit.py
     tacit audit runs/audited --attack lira --shadows 16 --model examples/audit.py:prepare

@@ -40,8 +40,10 @@ def made_up(count: int) -> pd.DataFrame:
 
 def encoded(table: pd.DataFrame) -> TensorDataset:
     """Each row by itself: numbers from -1 to 1, a place for each category, 0 if one is missing."""
+    absent = {TARGET, *NUMBERS, *CHOICES} - {*table.columns}
+    assert not absent, f"no column {absent} among {[*table.columns]}: declare your own at the top"
     table = table[table[TARGET] != ""]
-    assert table[TARGET].isin(CLASSES).all(), "a label is none of CLASSES: name all there can be"
+    assert table[TARGET].isin(CLASSES).all(), "a label is none of CLASSES: name all possible ones"
     columns = []
     for name, (low, high) in NUMBERS.items():
         values = pd.to_numeric(table[name], errors="coerce").clip(low, high)

@@ -77,6 +77,9 @@ def test_the_table_takes_a_file(folder: Path, monkeypatch, capsys):
     Path("mine.csv").write_text("\n".join(lines).replace(",yes", ",Yes"), encoding="utf-8")
     with pytest.raises(AssertionError, match="a label is none of CLASSES"):
         run(monkeypatch, "table.py", "mine.csv", "runs/other")
+    Path("mine.csv").write_text("age;owns_home\n1;yes\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"no column \{.*\} among \['age;owns_home'\]"):
+        run(monkeypatch, "table.py", "mine.csv", "runs/other")
 
 
 def test_ones_own_model_is_audited(monkeypatch, capsys):

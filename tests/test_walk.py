@@ -26,9 +26,9 @@ ROOT = Path(__file__).parents[1]
 README, QUICK_START = ROOT / "README.md", ROOT / "docs" / "quickstart.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PATIENCE = 600  # seconds
-SETTINGS = "FILE = "  # the quick start's block that a reader is asked to change
+SETTINGS = "FILE, "  # the quick start's block that a reader is asked to change
 OWN = """
-FILE = "shop.csv"
+FILE, SEPARATOR, DECIMAL = "shop.csv", ",", "."
 NUMBERS = {"basket": (0, 500), "years": (0, 30)}
 CHOICES = {"region": ["NA", "south", "west"]}
 TARGET, CLASSES = "returns", [0, 1, 2]
@@ -234,3 +234,25 @@ def test_the_quick_start_takes_a_csv_of_ones_own(folder: Path) -> None:
     (folder / "shop.csv").write_text(lines[0].replace(",", ";") + "\n1;2;south;1;x\n", "utf-8")
     with pytest.raises(AssertionError, match=r"has no column \{.*, but \['basket;years;region"):
         exec(compile(blocks[2], "quickstart.md", "exec"), names)
+
+
+def test_the_quick_start_takes_a_spreadsheet_with_semicolons_and_commas(folder: Path) -> None:
+    """Only the five lines are changed, as the page says; a wrong one is named."""
+    lines = ["höhe;krank;notiz", *(f"1,{at % 90:02d};{at % 2};a; b" for at in range(40))]
+    (folder / "messwerte.csv").write_text("\n".join(lines).replace("a; b", '"a; b"'), "utf-8-sig")
+    blocks = [code for kind, code in BLOCK.findall(QUICK_START.read_text()) if kind == "python"]
+    own = """
+FILE, SEPARATOR, DECIMAL = "messwerte.csv", ";", ","
+NUMBERS = {"höhe": (1, 2)}
+CHOICES = {}
+TARGET, CLASSES = "krank", [0, 1]
+HELD_OUT = 10
+"""
+    names: dict[str, object] = {}
+    exec(own + blocks[2], names)
+    assert names["x"].shape == (40, 1)  # type: ignore[attr-defined]
+    assert names["x"][7].item() == pytest.approx(2 * 0.07 - 1)  # type: ignore[index]
+    with pytest.raises(AssertionError, match="holds no numbers: is DECIMAL right"):
+        exec(own.replace('";", ","', '";", "."') + blocks[2], {})
+    with pytest.raises(AssertionError, match="is SEPARATOR right"):
+        exec(own.replace('";", ","', '",", ","') + blocks[2], {})

@@ -1,4 +1,4 @@
-"""tacit: deep learning with differential privacy, and the proof of what it gave away."""
+"""tacit: deep learning with differential privacy, and proof of what it gives away."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def unit_of_privacy(value: str) -> str:
     'user'
     """
     if value not in UNITS:
-        raise InvalidArgument(f"unit must be one of {UNITS}, got {shown(value)}")
+        raise InvalidArgument(f"unit must be one of {', '.join(UNITS)}, got {shown(value)}")
     return value
 
 

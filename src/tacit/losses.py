@@ -287,7 +287,7 @@ def _shifted(config: Any, labels: torch.Tensor) -> torch.Tensor:
 
 
 def of_outputs(model: nn.Module, outputs: Any, labels: torch.Tensor) -> torch.Tensor:
-    """The same, of outputs that the model has made already."""
+    """One loss per row, from outputs that the model has already computed."""
     logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
     kind = _kind_of(model)
     if kind == "causal" and type(_unwrapped(model)).__name__ in _UNSHIFTED:

@@ -67,7 +67,7 @@ def test_an_extra_that_is_missing_is_no_fault(
     assert status == 0
     assert found["extra cluster"] == {
         "what": "extra cluster", "state": "missing",
-        "detail": "without ray: pip install 'tacit[cluster]'",
+        "detail": "ray not installed: pip install 'tacit[cluster]'",
     }  # fmt: skip
 
 

@@ -207,7 +207,7 @@ def test_a_signature_says_who_claims_it_and_proves_nothing(copy, keys, capsys):
 
 def test_a_signature_of_somebody_else_or_of_something_else_is_refused(copy, keys, capsys):
     public = str(keys / "own.pub")
-    refused(["report", str(copy), "--signed-by", public], "is not signed", capsys)
+    refused(["report", str(copy), "--signed-by", public], "is not signed; sign it with", capsys)
     assert main(["report", str(copy), "--sign", str(keys / "other.pem")]) == 0
     capsys.readouterr()
     refused(["report", str(copy), "--signed-by", public], "is signed with another key", capsys)

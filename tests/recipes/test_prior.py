@@ -238,3 +238,12 @@ def test_a_missing_prior_is_refused_with_the_command_that_makes_it(
     place.mkdir()
     (place / prior.FILE).write_bytes(prior.to_bytes(TINY.network(), TINY))
     assert prior.found().settings == TINY
+
+
+def test_a_prior_that_is_not_there_is_named_in_plain_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prior", "show", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err
+    assert said.strip().endswith("none cannot be read: No such file or directory; check its name")
+    assert "Error" not in said

@@ -198,7 +198,7 @@ def test_a_table_has_as_many_cells_in_every_row():
         ("= a", "\\= a"),
         ("![a](b)", "\\!\\[a\\](b)"),
         ("$x$ {ref}`y`", "\\$x\\$ \\{ref\\}\\`y\\`"),
-        ("see http://x.y/z, now", "see `http://x.y/z,` now"),
+        ("see http://x.y/z, now", "see `http://x.y/z`, now"),
         ("WWW.x.y", "`WWW.x.y`"),
         ("a@b.c|d", "`a@b.c`\\|d"),
         ("mailto:a", "`mailto:a`"),

@@ -24,10 +24,10 @@ MUST_APPEAR = {
     "its error": "standard error 1.50 points",
     "epsilon": "ε = 1.659",
     "delta": "δ = 1e-5",
-    "in plain words": "wrongly names 1 of 100 that were not in the data: then they find at most",
+    "in plain words": "wrongly names 1 of 100 that were not in the data. Then they find at most",
     "what is not hidden": "What the data say about everybody is not hidden",
-    "the event": "The event is all that the training released of the data",
-    "in words for one person": "the probability of it is at most",
+    "the event": "The event is all that the training released about the data",
+    "in words for one person": "the probability of that outcome is at most",
     "expected utility": "Score whatever may come of this release for anyone, from 0 (worst) to 1",
     "history": "ε spent by then, at most",
     "an epoch": "86.00 %",
@@ -98,7 +98,7 @@ def test_a_reader_learns_what_it_means_before_how_it_is_proved(summary):
 
 def test_the_plain_words_have_the_figure_of_the_attackers(summary):
     text = markdown(report(summary, drawn=False))
-    (plain,) = re.findall(r"then they find at most ([\d.]+) of 100 that were", text)
+    (plain,) = re.findall(r"Then they find at most ([\d.]+) of 100 that were", text)
     (listed,) = re.findall(r"1 false alarm in 100 finds at most ([\d.]+) of 100", text)
     assert plain == listed
     assert float(plain) / 100 >= summary.figures.attack[0][1]

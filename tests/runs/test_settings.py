@@ -50,7 +50,7 @@ def test_values_have_their_fields_type(given: dict[str, Any], value: object) -> 
         ({"head": "mlp"}, "head must be one of linear, cnn"),
         ({"bias": "maybe"}, "bias must be true or false"),
         ({"lott": 1}, "did you mean lot?"),
-        ({"zzz": 1}, "the recipe has lot, lr, head, views, bias, name, cap"),
+        ({"zzz": 1}, "there are lot, lr, head, views, bias, name, cap"),
     ],
 )
 def test_wrong_values_are_refused(given: dict[str, Any], words: str) -> None:

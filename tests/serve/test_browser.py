@@ -258,7 +258,7 @@ def audited(browser: Chrome, console: Console) -> None:
     run.communicate(60.0)
     assert run.returncode == 0
     browser.get(f"{console.origin}/runs/mine")
-    assert "Secret, not to be handed on: no evidence against the claim" in text(browser, "main")
+    assert "Secret, do not pass on: no evidence against the claim" in text(browser, "main")
     drawn = "return document.querySelectorAll('svg .found-0, svg .main').length"
     assert browser.execute_script(drawn) == 2
     check(browser, LIGHT, DARK)
@@ -282,7 +282,7 @@ def verified_and_handed_on(browser: Chrome, console: Console, number: str) -> No
         )
         assert holds in got, end
     browser.get(f"{console.origin}/requests/{number}")
-    wait(lambda: "was drawn on by recipe digits" in text(browser, "main"), 10)
+    wait(lambda: "It is used by recipe digits" in text(browser, "main"), 10)
 
 
 @pytest.fixture

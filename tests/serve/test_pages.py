@@ -155,18 +155,18 @@ def test_an_approval_says_how_long_it_lasts_and_lapses(
         assert (found.status, "days must be" in found.text) == (400, True), days
     assert officer.post(f"{page}/approve", {"reason": "ok", "days": "7"}).status == 303
     shown = officer.get(page).text
-    assert "to be drawn on by 2026-12-08" in shown
+    assert "to be used by 2026-12-08" in shown
     assert "Run it by 2026-12-08 (UTC)" in shown
     monkeypatch.setattr("tacit.ledger.entries.today", lambda: "2026-12-09")
     before = site.ledger.refresh().head
     late = officer.get(page).text
-    assert "No run drew on it by 2026-12-08, so none can any more" in late
+    assert "No run used it by 2026-12-08, so none can now" in late
     assert "tacit train" not in late
     assert site.ledger.refresh().head == before  # looking writes nothing
     _lapse(site.console)  # as the server does every ten minutes
     known = site.ledger.refresh().requests[one.number]
     assert known.standing == "lapsed"
-    assert f"No run drew on it by 2026-12-08: entry {known.closing.number}" in (  # type: ignore[union-attr]
+    assert f"No run used it by 2026-12-08: entry {known.closing.number}" in (  # type: ignore[union-attr]
         officer.get(page).text
     )
     found = figures(site.ledger.books.budgets["small"], site.ledger.books.of("small"))
@@ -215,18 +215,29 @@ def test_what_was_declared_with_a_plan_that_has_begun_does_not_go_back(
     assert rules.spent(site.ledger.refresh().budgets["fixed"]) == before
 
 
+def test_a_run_without_a_plan_of_steps_shows_no_count(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    (kept(plan=None, finished=False) / "statement.json").unlink()
+    browser = site.browser("engineer")
+    assert "0 of 0" not in browser.get("/runs").text
+    shown = browser.get("/runs/run").text
+    assert "it trains by no plan of steps" in shown
+    assert "0 of 0" not in re.sub(r"<[^>]+>", "", shown)
+
+
 def test_a_live_run_is_known_by_its_lock(site: Site, kept: Callable[..., Path]) -> None:
     place = kept(finished=False, test_accuracy=None)
     (place / "statement.json").unlink()
     browser = site.browser("engineer")
     (place / ".lock").touch()
-    assert "no heartbeat" in browser.get("/runs").text
+    assert "was stopped or has crashed" in browser.get("/runs").text
     with (place / ".lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         site.console._alerts = (-1e9, ())
         found = browser.get("/runs")
         assert 'class="state live"' in found.text
-        assert "no heartbeat" not in found.text
+        assert "was stopped or has crashed" not in found.text
         event = browser.get("/runs/run/events").text
         shown = json.loads(re.findall(r"data: (.*)", event)[0])
         assert shown["state"] == "live"
@@ -498,7 +509,8 @@ def test_alerts_stand_on_every_page(site: Site, kept: Callable[..., Path]) -> No
         page = browser.get(target).text
         shown = page[page.index('<aside class="alerts"') : page.index("</aside>")]
         for alert in ("The ledger is not sound: entry 3 was changed", "96 % of the budget",
-                      "The run left has no heartbeat", "run forged does not prove"):  # fmt: skip
+                      "The run left was stopped or has crashed",
+                      "run forged does not prove"):  # fmt: skip
             assert alert in shown, (target, alert)
         assert 'href="/runs/forged"' in shown
 

@@ -16,6 +16,7 @@ from tacit.serve.planner import (
     RATES,
     PlanForm,
     _accounted,
+    _between,
     _limit,
     _points,
     answer,
@@ -74,11 +75,22 @@ def test_the_picture_of_attacks_is_no_lower_than_the_truth(form: PlanForm) -> No
     plan, delta = plan_of(form), float(form.delta)
     points = list(_points(plan.event, plan.adjacency, plan.epsilon(delta), delta))
     curve = profile(plan.event, adjacency=plan.adjacency)
-    assert len(points) == 9
     for rate in (0.003, 0.03, 0.4, *RATES):
         truth = 1.0 - curve.tradeoff(rate)
         most = 1.05 if rate in RATES else 1.12
         assert truth - 1e-12 <= _limit(points, rate) <= most * truth
+
+
+@pytest.mark.parametrize("form", [PlanForm(), PlanForm(epsilon="8"), PlanForm(epochs="1")])
+def test_the_drawn_curve_keeps_close_to_the_true_one(form: PlanForm) -> None:
+    """It is a bound between its points, too, and shows no steps that are not there."""
+    plan, delta = plan_of(form), float(form.delta)
+    points = list(_points(plan.event, plan.adjacency, plan.epsilon(delta), delta))
+    curve = profile(plan.event, adjacency=plan.adjacency)
+    for loss, drawn in _between(points):
+        truth = curve.delta(loss)
+        assert truth <= drawn * (1 + 1e-9)
+        assert drawn <= 1.5 * truth + 1e-12
 
 
 def test_what_a_field_does_not_touch_is_not_computed_again() -> None:

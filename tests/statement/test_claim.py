@@ -237,7 +237,7 @@ def test_every_field_must_be_there() -> None:
     plain = json.loads(_claim().to_json())
     for name in plain.keys() - {"figures"}:
         less = {key: value for key, value in plain.items() if key != name}
-        with pytest.raises(InvalidArgument, match="a statement needs exactly the fields"):
+        with pytest.raises(InvalidArgument, match=f"needs exactly its fields: missing: '{name}'$"):
             Statement.from_json(json.dumps(less))
 
 

@@ -523,3 +523,13 @@ def test_optimizer_of_a_charged_run_is_stepped_once_a_charge(budget: Budget) -> 
     with charged(budget, model=model, optimizer=optimizer, dataset=data()) as dp:
         train(dp)
     assert len(calls) == only(budget).granted == STEPS
+
+
+def test_a_plan_that_is_charged_as_an_event_is_refused_in_a_short_line(tmp_path):
+    plan = tacit.Plan(examples=200, lot_size=20, steps=5, noise_multiplier=1.0, clip=1.0)
+    with (
+        tacit.Ledger(f"sqlite:///{tmp_path}/budget.db") as ledger,
+        pytest.raises(InvalidArgument, match=r"a plan's is plan\.event$") as refused,
+    ):
+        ledger.open("people", epsilon=8, delta=1e-5).charge(plan)
+    assert len(str(refused.value)) < 200

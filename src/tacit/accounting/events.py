@@ -14,7 +14,7 @@ from dataclasses import Field, dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
-from tacit._validation import non_negative, open_probability, positive, probability, whole
+from tacit._validation import non_negative, open_probability, positive, probability, shown, whole
 from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace-one", "zero-out"]
@@ -29,7 +29,9 @@ def check_adjacency(adjacency: str) -> Adjacency:
     for known in get_args(Adjacency):
         if adjacency == known:
             return known  # type: ignore[no-any-return]
-    raise InvalidArgument(f"adjacency must be one of {get_args(Adjacency)}, got {adjacency!r}")
+    raise InvalidArgument(
+        f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}"
+    )
 
 
 def check_neighbours(neighbours: str) -> Neighbours:
@@ -277,7 +279,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class NoisyMax:
-    """Adds noise of this scale to each of several scores and tells which one is the largest.
+    """Adds noise of this scale to each of several scores and releases which one is the largest.
 
     Only the winner is shown, not its noisy score. ``scale`` is in units of the most that a record
     moves one score when it is added or removed, and replacing it moves one by at most
@@ -306,7 +308,7 @@ class NoisyMax:
 
 @dataclass(frozen=True)
 class AboveThreshold:
-    """Tells of each query whether it is above a noisy threshold, until ``cutoff`` of them were.
+    """Says of each query whether it is above a noisy threshold, until ``cutoff`` of them are.
 
     The threshold's noise is drawn once, each query's afresh; both scales (σ for Gaussian noise) are
     in units of the most that a record moves one query. Queries may be chosen as the answers come.
@@ -347,7 +349,7 @@ class AboveThreshold:
 
 def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidArgument(f"{name} must be one of {known}, got {value!r}")
+        raise InvalidArgument(f"{name} must be one of {', '.join(known)}, got {value!r}")
     return str(value)
 
 
@@ -732,7 +734,7 @@ def check_runs(runs: Runs) -> Runs:
 
 @dataclass(frozen=True)
 class PrivateSelection:
-    """Runs ``base`` a random number of times and tells only the best result (Liu & Talwar 2019).
+    """Runs ``base`` a random number of times and releases only the best (Liu & Talwar 2019).
 
     "Best" is by a score that is part of each run's private output, or computed from it and public
     data. Each run may be of another candidate, drawn from a fixed public law; what all runs
@@ -809,5 +811,7 @@ _EVENT_TYPES = frozenset(get_args(Event))
 def check_event(event: Event) -> Event:
     """Returns ``event`` if it is one of tacit's events."""
     if type(event) not in _EVENT_TYPES:
-        raise InvalidArgument(f"event must be a tacit.accounting event, got {event!r}")
+        raise InvalidArgument(
+            f"event must be a tacit.accounting event, got {shown(event)}; a plan's is plan.event"
+        )
     return event

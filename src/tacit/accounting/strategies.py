@@ -51,7 +51,7 @@ class Workload:
             raise InvalidArgument(f"momentum must be below 1, got {self.momentum!r}")
         if self.schedule not in get_args(Schedule):
             raise InvalidArgument(
-                f"schedule must be one of {get_args(Schedule)}, got {self.schedule!r}"
+                f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}"
             )
 
     def rates(self, steps: int) -> NDArray[np.float64]:

@@ -66,7 +66,7 @@ def _whole_or_none(option: str, text: str, remedy: str) -> int:
     return 0 if text.strip() == "0" else options.whole(option, text, remedy)
 
 
-_SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
+_SHADOWS = OptionType("N", _whole_or_none, "give how many models, such as 16")
 
 
 @click.command(
@@ -81,10 +81,10 @@ _SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
               "with --one-run: 0]")  # fmt: skip
 @click.option("--one-run", is_flag=True, help="For a recipe: train a single model, with "
               "mislabelled canaries among its records.")  # fmt: skip
-@click.option("--canaries", metavar="M", type=_number("give how many records, as 1000"),
+@click.option("--canaries", metavar="M", type=_number("give how many records, such as 1000"),
               help="For a recipe: number of records that are included "
               "or left out by a coin.")  # fmt: skip
-@click.option("--records", metavar="N", type=_number("give how many members and others, as 1000"),
+@click.option("--records", metavar="N", type=_number("give how many, such as 1000"),
               help="For a run: number of training records, and of "
               "held-out ones, to attack.")  # fmt: skip
 @click.option("--views", metavar="V", type=_number("give 1 to 9"),
@@ -102,10 +102,10 @@ _SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
               "model: a function of a Python file that returns model and data.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="For the engine: all checks in one setting, few in "
               "the others.")  # fmt: skip
-@click.option("--ranks", metavar="N", type=_number("give how many processes, as 2"),
+@click.option("--ranks", metavar="N", type=_number("give how many processes, such as 2"),
               help="For the engine: test N processes that train together, and only "
               "that.")  # fmt: skip
-@click.option("--draws", metavar="N", type=_number("give how many draws on each side, as 1e6"),
+@click.option("--draws", metavar="N", type=_number("give how many draws on each side, such as 1e6"),
               help="For a mechanism: number of draws on each of the two "
               "inputs.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="Device to train on: auto, cpu, cuda or cuda:N. "
@@ -114,15 +114,15 @@ _SHADOWS = OptionType("N", _whole_or_none, "give how many models, as 16")
 @click.option("--seed", metavar="N", type=SEED,
               help="Seed of the audit's own random choices. Noise never "
               "takes a seed.")  # fmt: skip
-@click.option("--workers", metavar="N", type=_number("give how many processes, as 2"),
+@click.option("--workers", metavar="N", type=_number("give how many processes, such as 2"),
               help="Number of processes. [default: 1; engine: 2]")  # fmt: skip
 @click.option("--cluster", metavar="ADDRESS", help="Train shadow models on the Ray cluster at "
               "this address; local starts one here.")  # fmt: skip
 @click.option("--out", metavar="DIR", type=FOLDER,
               help="Folder for audit.json. [default: the run's own, or "
               "runs/audit-NAME for a recipe or an experiment]")  # fmt: skip
-@click.option("--list", "listed", is_flag=True, help="List what can be audited, then exit.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, nothing else.")
+@click.option("--list", "listed", is_flag=True, help="List what can be audited and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
 def audit(context: click.Context, /, listed: bool, as_json: bool, **given: Any) -> None:
     """Attacks a model, the training engine or a mechanism, and judges its privacy claim.

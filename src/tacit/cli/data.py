@@ -52,7 +52,7 @@ def _common(command: Command) -> Command:
             "--data",
             "folder",
             metavar="DIR",
-            help="The folder of the sets; by default $TACIT_DATA, then the cache.",
+            help="Folder of the sets. [default: $TACIT_DATA, then the cache]",
         ),
     ):
         command = option(command)
@@ -62,19 +62,19 @@ def _common(command: Command) -> Command:
 @click.group(
     invoke_without_command=True,
     epilog=EPILOG,
-    short_help="Public data sets: which there are, and whether they are sound.",
+    short_help="Lists, downloads and checks public data sets.",
 )
 @click.pass_context
 def data(context: click.Context) -> None:
-    """Public sets to learn from: which there are, and whether they are the published ones."""
+    """Lists public data sets, downloads them, and checks that they are the published ones."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-@data.command("list", short_help="All sets, where they lie, their size and licence.")
+@data.command("list", short_help="Lists all sets with their place, size and licence.")
 @_common
 def list_(folder: str | None, as_json: bool) -> None:
-    """All sets: what they are, where they were found, their size and licence."""
+    """Lists all sets: what they are, where they were found, their size and licence."""
     from tacit.data.sets import SETS, find, places
 
     _refuse_files(folder, missing=False)

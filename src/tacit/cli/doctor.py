@@ -51,7 +51,7 @@ class Diagnosis:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
 def doctor(context: click.Context, /, full: bool, as_json: bool) -> None:
-    """Looks at this installation: packages, devices, the source of randomness, the engine.
+    """Checks this installation: packages, devices, the source of randomness, the engine.
 
     Takes some seconds, reads no data, and writes nothing.
     """
@@ -100,7 +100,7 @@ def _extras() -> Iterator[Diagnosis]:
         versions = {name: _version(name) for name in _needed(extra)}
         lacking = [name for name, version in versions.items() if version is None]
         if lacking:
-            remedy = f"without {', '.join(lacking)}: pip install 'tacit[{extra}]'"
+            remedy = f"{', '.join(lacking)} not installed: pip install 'tacit[{extra}]'"
             yield Diagnosis(f"extra {extra}", "missing", remedy)
         else:
             shown = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -132,7 +132,7 @@ def _version(name: str) -> str | None:
 def _device() -> Diagnosis:
     import torch
 
-    cores = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    cores = f"cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
     if not torch.cuda.is_available():
         return Diagnosis("device", "sound", f"CPU ({cores}); PyTorch sees no GPU")
     cards = [torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())]

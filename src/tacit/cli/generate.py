@@ -21,12 +21,12 @@ Examples:
 
 @click.command(epilog=EPILOG, short_help="Samples synthetic text from a private model.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--count", type=int, default=5, show_default=True, help="How many texts.")
-@click.option("--prompt", default="", help="A public beginning for each of them.")
-@click.option("--tokens", type=int, default=64, show_default=True, help="The most tokens of each.")
+@click.option("--count", type=int, default=5, show_default=True, help="Number of texts.")
+@click.option("--prompt", default="", help="Public text that each one begins with.")
+@click.option("--tokens", type=int, default=64, show_default=True, help="Most tokens of a text.")
 @click.option("--temperature", type=float, default=1.0, show_default=True,
               help="Below 1, likely words become likelier.")  # fmt: skip
-@click.option("--seed", metavar="N", type=SEED, help="For the sampling.")
+@click.option("--seed", metavar="N", type=SEED, help="Seed for sampling the text.")
 @click.option("--device", metavar="NAME", default=DEVICE, show_default=True,
               help="auto, cpu, cuda or cuda:N.")  # fmt: skip
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path),
@@ -45,7 +45,7 @@ def generate(
 ) -> None:
     """Samples synthetic text from the private model in FOLDER, and says what it gives away.
 
-    Texts that are made from the released model cost nothing more, however many there are.
+    Text made from the released model costs no more privacy, however much there is.
     """
     from tacit import _files
     from tacit.recipes import generation

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 UNSOUND = 1
 VARIABLE = "TACIT_LEDGER"
-LIMIT = "give the limit, as --epsilon 8"
-FAILURE = "give the limit, as --delta 1e-5"
+LIMIT = "give the limit, such as --epsilon 8"
+FAILURE = "give the limit, such as --delta 1e-5"
 UNFINISHED = "tacit ledger list names unfinished reservations"
 
 EPILOG = """\b
@@ -87,7 +87,7 @@ def _with_options(command: Command) -> Command:
             metavar="FILE",
             envvar="TACIT_LEDGER_KEY",
             show_envvar=True,
-            help="The file with the key that seals the ledger, if one does.",
+            help="File of the key that seals the ledger, if it is sealed.",
         ),
         click.option(
             "--ledger",
@@ -121,11 +121,11 @@ class _Commands(click.Group):
     cls=_Commands,
     invoke_without_command=True,
     epilog=EPILOG,
-    short_help="Budgets: what is spent, by what, and what is left.",
+    short_help="Keeps budgets: what is spent, by what, and what is left.",
 )
 @click.pass_context
 def ledger(context: click.Context) -> None:
-    """The budgets of a ledger: what is spent, by what, and whether the ledger can be trusted.
+    """Keeps the budgets of a ledger: what is spent, by what, and what is left.
 
     Only open, close and verify --accept write into it.
     """
@@ -173,7 +173,7 @@ def open_(
     where: LedgerPlace,
     as_json: bool,
 ) -> None:
-    """Makes the budget NAME, and the ledger if there is none; an equal budget may exist already.
+    """Opens the budget NAME; makes it, and the ledger, if there is none.
 
     A declared budget is for plans that are fixed together before the first release, and takes no
     further run after it; a basic one takes run after run.
@@ -223,10 +223,10 @@ def close(name: str, number: int, where: LedgerPlace, as_json: bool) -> None:
     _tell(heading | plain, page, as_json=as_json)
 
 
-@ledger.command("list", short_help="All budgets, and what is left of each.")
+@ledger.command("list", short_help="Lists all budgets and what is left of each.")
 @_common
 def list_(where: LedgerPlace, as_json: bool) -> None:
-    """All budgets: their limits, what is left, unfinished reservations and requests."""
+    """Lists all budgets: limits, what is left, unfinished reservations and requests."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import summarise, unfinished
 
@@ -258,7 +258,7 @@ def list_(where: LedgerPlace, as_json: bool) -> None:
     _tell(heading | plain, page, as_json=as_json)
 
 
-@ledger.command(short_help="One budget: its reservations and its figures.")
+@ledger.command(short_help="Shows one budget: its reservations and its figures.")
 @click.argument("name")
 @click.option("--plot", metavar="FILE", help="Draw the burn-down, as .png or .svg.")
 @_common
@@ -268,7 +268,7 @@ def show(
     where: LedgerPlace,
     as_json: bool,
 ) -> None:
-    """The budget NAME: its reservations, and what its figures mean."""
+    """Shows the budget NAME: its reservations, and what its figures mean."""
     from tacit.cli import ledger_page
     from tacit.reports.ledger_summary import account
 
@@ -284,12 +284,12 @@ def show(
         say(f"The picture is at {picture}")
 
 
-@ledger.command(short_help="All entries, or those of one budget.")
+@ledger.command(short_help="Lists all entries, or those of one budget.")
 @click.argument("name", required=False)
 @click.option(
     "--last",
     metavar="N",
-    type=OptionType("number", options.whole, "give how many entries to show, as 20"),
+    type=OptionType("number", options.whole, "give how many entries to show, such as 20"),
     help="Only the last N entries.",
 )
 @_common
@@ -299,7 +299,7 @@ def history(
     where: LedgerPlace,
     as_json: bool,
 ) -> None:
-    """All entries, or those of the budget NAME, oldest first."""
+    """Lists all entries, or those of the budget NAME, oldest first."""
     from tacit.cli import ledger_page
 
     with _opened(where) as opened:
@@ -312,7 +312,7 @@ def history(
 @ledger.command(short_help="Checks the whole ledger.")
 @click.option("--accept", is_flag=True, help="Adopt a ledger whose anchor is missing or ahead.")
 @click.option(
-    "--reason", metavar="TEXT", help="Why it is adopted; recorded in the ledger for good."
+    "--reason", metavar="TEXT", help="Why it is adopted; the ledger keeps the reason for good."
 )
 @_common
 @click.pass_context
@@ -380,7 +380,7 @@ def url_of(address: str | None) -> str:
     'sqlite:///runs/budget.db'
     """
     if not address:
-        raise Refusal(f"--ledger is missing; name one, as --ledger budget.db, or set ${VARIABLE}")
+        raise Refusal(f"--ledger is missing; give --ledger budget.db, say, or set ${VARIABLE}")
     if "://" in address:
         return address
     if "?" in address:

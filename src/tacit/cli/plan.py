@@ -92,14 +92,14 @@ def _adjacency_of(option: str, text: str, remedy: str) -> Adjacency:
         raise Refusal(f"{option} must be {remedy}, got {text}") from None
 
 
-WHO = "give the number of examples, as 60000"
-LOT = "give the expected number of examples in a lot, as 600"
-RATE = "give the chance of one example to be in a lot, as 0.01"
-PASSES = "give the passes over the data, as 100"
-STEPS = "give the number of noisy steps, as 10000"
-NOISE = "give the noise over the clip, as 4"
-TARGET = "give the guarantee to reach, as 2"
-SMALL = "give a number well below 1/examples, as 1e-5"
+WHO = "give the number of examples, such as 60000"
+LOT = "give the expected number of examples in a lot, such as 600"
+RATE = "give the chance that one example is in a lot, such as 0.01"
+PASSES = "give the passes over the data, such as 100"
+STEPS = "give the number of noisy steps, such as 10000"
+NOISE = "give the noise over the clip, such as 4"
+TARGET = "give the guarantee to reach, such as 2"
+SMALL = "give a number well below 1/examples, such as 1e-5"
 
 
 @click.command(epilog=EPILOG, short_help="Says what a run gives away, before you train.")
@@ -162,7 +162,7 @@ SMALL = "give a number well below 1/examples, as 1e-5"
 @click.option("--plot", metavar="FILE", help="Draw the plan, as .png or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def plan(plot: str | None, as_json: bool, **given: Any) -> None:
-    """What a private training run gives away, by every accountant, and what an attacker gains.
+    """Says what a private training run gives away, by every accountant, and what an attacker gains.
 
     Each of T steps draws a Poisson sample of the examples, adds up their clipped gradients and
     adds Gaussian noise of S times the clip.
@@ -268,11 +268,11 @@ def _refuse_contradictions(given: Options) -> None:
     )
     options.exactly_one(
         {"--epochs": given.epochs, "--steps": given.steps},
-        "say how long the run is, as --epochs 100 or --steps 10000",
+        "say how long the run is, such as --epochs 100 or --steps 10000",
     )
     options.exactly_one(
         {"--sigma": given.sigma, "--epsilon": given.epsilon},
-        "give the noise, as --sigma 4, or the guarantee to find it for, as --epsilon 2",
+        "give the noise, such as --sigma 4, or the guarantee to find it for, such as --epsilon 2",
     )
 
 

@@ -28,29 +28,29 @@ Examples:
 @click.group(
     invoke_without_command=True,
     epilog=EPILOG,
-    short_help="Learns weights from synthetic images, to begin with.",
+    short_help="Learns first weights from synthetic images.",
 )
 @click.pass_context
 def prior(context: click.Context) -> None:
-    """Weights learned from synthetic images alone, which a private training may begin with."""
+    """Learns weights from synthetic images alone, with which private training can begin."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-@prior.command(short_help="Makes a prior, in minutes of a GPU.")
+@prior.command(short_help="Makes a prior, in minutes on a GPU.")
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path),
-              help="Where to; by default in the cache, where tacit train finds it.")  # fmt: skip
+              help="Folder for the prior. [default: the cache, where train looks]")  # fmt: skip
 @click.option("--device", metavar="NAME", default=DEVICE, show_default=True,
               help="auto, cpu, cuda or cuda:N.")  # fmt: skip
 @click.option("--seconds", metavar="S", type=float,
-              help="Stop after this time; the same command goes on.")  # fmt: skip
+              help="Stop after this many seconds; the same command continues.")  # fmt: skip
 @click.option("--set", "changes", metavar="KEY=VALUE", multiple=True,
-              help="Another setting, as passes=100; several times for several.")  # fmt: skip
+              help="Another setting (passes=100); repeat the option for several.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def build(
     out: Path | None, device: str, seconds: float | None, changes: tuple[str, ...], as_json: bool
 ) -> None:
-    """Makes a prior in minutes of a GPU, or goes on with the one that was begun there.
+    """Makes a prior, in minutes on a GPU, or continues the one that was begun in DIR.
 
     It reads no data: everything follows from a seed. A CPU takes days.
     """
@@ -75,11 +75,11 @@ def build(
         say(f"{done}\nSHA-256 {priors.read(done).sha256}")
 
 
-@prior.command(short_help="The SHA-256 of a prior, and its settings.")
+@prior.command(short_help="Shows the SHA-256 and the settings of a prior.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def show(file: Path, as_json: bool) -> None:
-    """The SHA-256 of the prior in FILE, and the settings it was made by."""
+    """Shows the SHA-256 of the prior in FILE, and the settings it was made with."""
     from tacit.recipes import prior as priors
 
     found = priors.read(file)
@@ -95,7 +95,7 @@ def show(file: Path, as_json: bool) -> None:
 def _pair(text: str) -> tuple[str, str]:
     name, there, value = text.partition("=")
     if not there:
-        raise Refusal(f"--set must be KEY=VALUE, as passes=100, got {text!r}")
+        raise Refusal(f"--set must be KEY=VALUE, such as passes=100, got {text!r}")
     return name, value
 
 

@@ -65,7 +65,7 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="tacit", message="%(prog)s %(version)s")
 @click.pass_context
 def program(context: click.Context) -> None:
-    """Deep learning with differential privacy, and the proof of what it gave away."""
+    """Deep learning with differential privacy, and proof of what it gives away."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

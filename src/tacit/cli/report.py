@@ -39,12 +39,12 @@ MOST_SECONDS = 10
 
 @click.command(epilog=EPILOG, short_help="Proves what a run claims, and writes its report.")
 @click.argument("folder", metavar="DIR")
-@click.option("--ledger", metavar="URL", help="The ledger that the run must be charged in.")
+@click.option("--ledger", metavar="URL", help="Ledger in which the run must be charged.")
 @click.option(
     "--signed-by", metavar="FILE", help="The public key that must have signed the statement."
 )
 @click.option("--sign", metavar="FILE", help="Sign the statement with this Ed25519 key.")
-@click.option("--name", metavar="NAME", help="The name of who signs, as readers see it.")
+@click.option("--name", metavar="NAME", help="Name of the signer, as readers see it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 def report(
     folder: str,
@@ -56,10 +56,10 @@ def report(
 ) -> None:
     """Writes DIR/report.html and DIR/report.md for the run that DIR holds.
 
-    Every figure is computed again from the run's statement. One that claims less than is proved,
-    whose figures are not its own, or that is about another model than DIR holds, is refused. The
-    report says what is proved, what was checked, and what is only claimed. A signature says who
-    claims it; it proves nothing else.
+    Every figure is computed again from the run's statement. A statement that claims less than is
+    proved, whose figures do not follow from it, or that is about another model than the one in
+    DIR, is refused. The report says what is proved, what was checked, and what is only claimed. A
+    signature says who claims it; it proves nothing else.
     """
     if name is not None and sign is None:
         raise Refusal("--name is for --sign; give both or none")

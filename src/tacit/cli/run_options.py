@@ -53,11 +53,11 @@ def _folder_of(option: str, text: str, remedy: str) -> Path:
     return Path(text)
 
 
-EPSILON: Final = OptionType("EPS", _epsilon_of, "give what may be given away in all, as 3")
+EPSILON: Final = OptionType("EPS", _epsilon_of, "give the ε of everything released, such as 3")
 DELTA_TYPE: Final = OptionType(
-    "D", options.open_probability, "give a number well below 1/N, as 1e-5"
+    "D", options.open_probability, "give a number well below 1/N, such as 1e-5"
 )
-REQUEST: Final = OptionType("N", options.whole, "give the number of an approved request, as 12")
+REQUEST: Final = OptionType("N", options.whole, "give the number of a request, such as 12")
 SEED: Final = OptionType("N", _seed_of, "or leave it out")
 DATA: Final = OptionType("DIR", _folder_of, "tacit data get NAME --data makes one")
 FOLDER: Final = click.Path(path_type=Path)

@@ -39,23 +39,24 @@ def _days_of(option: str, text: str, remedy: str) -> int:
 @click.command(epilog=EPILOG, short_help="Shows planner, budgets and runs in a browser.")
 @click.option("--ledger", "address", metavar="URL", envvar=VARIABLE, show_envvar=True,
               help="The ledger whose budgets are shown.")  # fmt: skip
-@click.option("--anchor", metavar="FILE", help="The ledger's anchor file, if not in its place.")
+@click.option("--anchor", metavar="FILE", help="The anchor file, if not in the usual place.")
 @click.option("--key", metavar="FILE", envvar="TACIT_LEDGER_KEY", show_envvar=True,
-              help="The file with the key that seals the ledger, if one does.")  # fmt: skip
+              help="File of the key that seals the ledger, if it is sealed.")  # fmt: skip
 @click.option("--runs", metavar="DIR", type=click.Path(path_type=Path),
-              help="The folder of runs. [default: runs, if there is one]")  # fmt: skip
+              help="Folder of runs. [default: runs, if there is one]")  # fmt: skip
 @click.option("--port", metavar="N", default="8765", show_default=True,
-              type=OptionType("number", _port_of, "0 is a free one"), help="The port.")  # fmt: skip
+              type=OptionType("number", _port_of, "0 is a free one"),
+              help="Port to listen on.")  # fmt: skip
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True,
-              help="The address to bind to; another one needs keys and TLS.")  # fmt: skip
+              help="Address to bind to; one that others reach needs keys and TLS.")  # fmt: skip
 @click.option("--name", "names", metavar="HOST", multiple=True,
-              help="What else the server is called by those who open it.")  # fmt: skip
+              help="Another host name under which the server is opened.")  # fmt: skip
 @click.option("--keys", metavar="FILE", type=click.Path(path_type=Path),
-              help="Who may sign in, in place of this machine's links.")  # fmt: skip
-@click.option("--add-key", metavar="NAME:ROLE", help="Make a key, show it once, and end.")
+              help="File of the keys that may sign in, in place of links.")  # fmt: skip
+@click.option("--add-key", metavar="NAME:ROLE", help="Make a key, show it once and exit.")
 @click.option("--approval-days", metavar="N", default=str(APPROVAL_DAYS), show_default=True,
               type=OptionType("number", _days_of, f"give days, as {APPROVAL_DAYS}"),
-              help="Days after which an approval that no run drew on lapses.")  # fmt: skip
+              help="Days after which an approval lapses if no run has used it.")  # fmt: skip
 @click.option("--certificate", metavar="CERT KEY", nargs=2, type=click.Path(path_type=Path),
               help="A TLS certificate and its key, in PEM.")  # fmt: skip
 def serve(
@@ -97,6 +98,6 @@ def _add_key(keys: Path | None, wanted: str) -> None:
 
     name, mark, role = wanted.rpartition(":")
     if keys is None or not mark:
-        raise Refusal("--add-key needs --keys FILE and NAME:ROLE, as --add-key ada:engineer")
+        raise Refusal("--add-key needs --keys FILE and NAME:ROLE, such as --add-key ada:engineer")
     secret = add_key(keys, name, role)
     say(f"The key of {name} ({role}) is shown this once: {secret}")

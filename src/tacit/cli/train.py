@@ -50,7 +50,7 @@ OPTIONS: Final = (
     "help",
 )  # fmt: skip
 EPILOG = """\b
-Every setting of a recipe is an option, too: --head cnn is --set head=cnn.
+A recipe's settings are options too: --head cnn means --set head=cnn.
 
 \b
 Examples:
@@ -67,49 +67,53 @@ Examples:
 
 
 @click.command(
-    cls=TakesSettings, epilog=EPILOG, short_help="Trains a private model by a named recipe."
+    cls=TakesSettings,
+    epilog=EPILOG,
+    short_help="Trains a private model: a named recipe or your own.",
 )
 @click.argument("recipe", required=False)
 @click.option("--epsilon", metavar="EPS", type=EPSILON,
-              help="The epsilon of all that is released. [default: 3]")  # fmt: skip
-@click.option("--delta", metavar="D", type=DELTA_TYPE, help="Its delta. [default: 1e-5]")
+              help="Epsilon of everything that is released. [default: 3]")  # fmt: skip
+@click.option("--delta", metavar="D", type=DELTA_TYPE,
+              help="Delta of everything that is released. [default: 1e-5]")  # fmt: skip
 @click.option("--epochs", metavar="E", help="Expected passes over the data.")
 @click.option("--lot", metavar="L", help="Expected size of a lot.")
 @click.option("--clip", metavar="C", help="The largest norm of one example's gradient.")
 @click.option("--lr", metavar="R", help="The learning rate.")
-@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True,
+              help="Another setting; repeat the option for several.")  # fmt: skip
 @click.option("--out", metavar="DIR", type=FOLDER,
-              help="A new folder for the run. [default: runs/RECIPE]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+              help="New folder for the run. [default: runs/RECIPE]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME",
               help="A budget that the ledger has. [default: one called like the data]")  # fmt: skip
 @click.option("--request", metavar="N", type=REQUEST,
-              help="Draw on this approved request: its budget and its plan.")  # fmt: skip
+              help="Use the budget and the plan of this approved request.")  # fmt: skip
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
-              help="For the first weights; never for sampling or noise.")  # fmt: skip
+              help="Seed of the initial weights; sampling and noise take none.")  # fmt: skip
 @click.option("--data", metavar="DIR", type=DATA,
-              help="Where the data lie, if not in $TACIT_DATA.")  # fmt: skip
+              help="Folder of the data, if not $TACIT_DATA.")  # fmt: skip
 @click.option("--search", metavar="FILE", help="Search settings privately, as this TOML file says.")
 @click.option("--model", metavar="FILE:FUNCTION",
-              help="Train your own model and data: a function that returns tacit.Prepared. The "
-              "file is run. Beside a recipe of a language model: the folder of another "
-              "one.")  # fmt: skip
+              help="Train your own model and data: a function that returns tacit.Prepared; the "
+              "file is executed. With a recipe for language models: the folder of another "
+              "model.")  # fmt: skip
 @click.option("--ray", metavar="N", type=click.IntRange(1),
               help="Train with N processes on a Ray cluster (Ray Train).")  # fmt: skip
-@click.option("--settings", "show", is_flag=True, help="Show the recipe's settings, and end.")
-@click.option("--list", "listed", is_flag=True, help="Show all recipes, and end.")
+@click.option("--settings", "show", is_flag=True, help="Show the recipe's settings and exit.")
+@click.option("--list", "listed", is_flag=True, help="List all recipes and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
 def train(
     context: click.Context, /, show: bool, listed: bool, as_json: bool, ray: int | None,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Trains a model by RECIPE so that all that is released of the data keeps within (EPS, D).
+    """Trains the model of RECIPE; everything released about the data stays within (EPS, D).
 
-    Writes the model, its history, its statement and its report. Ctrl-C saves; --resume goes on.
-    Under torchrun its processes train together, and rank 0 writes.
+    Writes the model, its history, its statement and its report. Ctrl-C saves the run; --resume
+    continues it. Under torchrun all processes train together, and rank 0 writes the files.
     """
     if listed or (given["recipe"] is None and given["model"] is None and not given["resume"]):
         _list(as_json)

@@ -99,7 +99,7 @@ def settings_page(found: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The settings as a table."""
     yield Text.assemble((found["recipe"], "bold"), f": {found['summary']}")
     table = Table(box=SIMPLE_HEAD)
-    for name in ("setting", f"at ε = {rounded_up(found['epsilon'], 4)}", "may be"):
+    for name in ("setting", f"at ε = {rounded_up(found['epsilon'], 4)}", "values"):
         table.add_column(name)
     for name, one in found["settings"].items():
         table.add_row(f"--{name.replace('_', '-')}", _shown(one["value"]), one["kind"])

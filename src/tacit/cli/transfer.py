@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tacit.runs import Interruption
 
 EPILOG = """\b
-Every setting of a method is an option, too: --threshold 150 is --set threshold=150.
+A method's settings are options too: --threshold 150 means --set threshold=150.
 
 \b
 Examples:
@@ -51,58 +51,61 @@ Examples:
 @click.command(
     cls=TakesSettings,
     epilog=EPILOG,
-    short_help="Trains a student of a private crowd, on public images.",
+    short_help="Trains a student on noisy labels of public images.",
 )
 @click.argument("method", required=False)
 @click.option("--dataset", metavar="NAME", help="digits, mnist, fashion, svhn or cifar10.")
 @click.option("--epsilon", metavar="EPS", type=EPSILON,
-              help="Find the noise for this epsilon of all released.")  # fmt: skip
+              help="Epsilon of everything that is released.")  # fmt: skip
 @click.option("--delta", metavar="D", type=DELTA_TYPE,
               help="The delta of the guarantee. [default: 1e-5]")  # fmt: skip
-@click.option("--queries", metavar="N", help="Public images to ask about.")
-@click.option("--answers", metavar="N", help="The run ends after this number of answers.")
+@click.option("--queries", metavar="N", help="Number of public images to ask about.")
+@click.option("--answers", metavar="N", help="Stop after this number of answers.")
 @click.option(
     "--asked",
     metavar="WHICH",
-    help="Which images: first, middles (of clusters) or, for pate, active (chosen in rounds, where "
-    "the student has most to learn).",
+    help="Which public images to ask about: first, middles (of clusters) or, for pate, active "
+    "(chosen in rounds, where the student has most to learn).",
 )
 @click.option(
     "--aggregator",
     metavar="HOW",
-    help="How pate answers by the votes: confident, gaussian, laplace, interactive (where they "
-    "contradict the student) or sparse-vector (exactly, while they are stable).",
+    help="How pate turns votes into an answer: confident, gaussian, laplace, interactive (where "
+    "they contradict the student) or sparse-vector (exactly, while they are stable).",
 )
-@click.option("--teachers", metavar="N", help="How many teachers vote (pate).")
-@click.option("--sigma", metavar="S", help="The noise of an answer; give this or an epsilon.")
-@click.option("--student", metavar="HOW", help="How the student learns.")
+@click.option("--teachers", metavar="N", help="Number of teachers that vote (pate).")
+@click.option("--sigma", metavar="S", help="Noise of an answer; give this or --epsilon.")
+@click.option("--student", metavar="HOW", help="How the student learns, such as graph.")
 @click.option("--votes", metavar="FILE", help="An .npy file of votes made elsewhere (pate).")
 @click.option("--holds", metavar="WHAT", help="What the file of votes holds: counts or labels.")
-@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Any other setting.")
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True,
+              help="Another setting; repeat the option for several.")  # fmt: skip
 @click.option("--out", metavar="DIR", type=FOLDER,
-              help="A new folder. [default: runs/METHOD-DATASET]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with the run that --out holds.")
+              help="New folder for the run. [default: runs/METHOD-DATASET]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option("--ledger", metavar="URL", help="Charge the run to a budget of this ledger.")
 @click.option("--budget", metavar="NAME",
               help="A budget that the ledger has. [default: one called like the data]")  # fmt: skip
 @click.option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N. [default: auto]")
 @click.option("--seed", metavar="N", type=SEED,
-              help="For first weights; never for samples or noise.")  # fmt: skip
+              help="Seed of the initial weights; sampling and noise take none.")  # fmt: skip
 @click.option("--data", metavar="DIR", type=DATA,
-              help="Where the data lie, if not in $TACIT_DATA.")  # fmt: skip
-@click.option("--unverified", is_flag=True, help="Take files that are not as published.")
-@click.option("--settings", "show", is_flag=True, help="Show the method's settings, and end.")
-@click.option("--list", "listed", is_flag=True, help="Show all methods, and end.")
+              help="Folder of the data, if not $TACIT_DATA.")  # fmt: skip
+@click.option(
+    "--unverified", is_flag=True, help="Accept data files that differ from the published ones."
+)
+@click.option("--settings", "show", is_flag=True, help="Show the method's settings and exit.")
+@click.option("--list", "listed", is_flag=True, help="List all methods and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else.")
 @click.pass_context
 def transfer(
     context: click.Context, /, show: bool, listed: bool, as_json: bool, **given: Any
 ) -> None:
-    """Transfers what private data teach to a student that sees public images only.
+    """Labels public images by a noisy vote of private data, and trains a student on them.
 
     METHOD is pate (teachers vote), knn (neighbours vote) or rknn (records vote for clusters).
-    Writes the student, the noisy labels, the statement and the report. Ctrl-C saves; --resume goes
-    on, and no query is asked twice.
+    Writes the student, the noisy labels, the statement and the report. Ctrl-C saves the run;
+    --resume continues it, and asks no query twice.
     """
     if listed or (given["method"] is None and not given["resume"]):
         _list(as_json)

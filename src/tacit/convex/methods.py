@@ -234,7 +234,9 @@ class MethodSettings:
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
-            raise InvalidArgument(f"method must be one of {get_args(Method)}, got {self.method!r}")
+            raise InvalidArgument(
+                f"method must be one of {', '.join(get_args(Method))}, got {self.method!r}"
+            )
         allowed = {
             "analysis": ("objective", "amp"),
             "steps": ("noisy-gd", "noisy-sgd"),

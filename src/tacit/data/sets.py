@@ -223,7 +223,7 @@ def load(
     progress: Progress | None = None,
     unverified: bool = False,
 ) -> Split:
-    """Gives out a set, from the first place that has it: ``folder``, ``$TACIT_DATA``, the cache.
+    """Loads a set from the first place that has it: ``folder``, ``$TACIT_DATA``, the cache.
 
     Args:
         name: One of `tacit.data.names()`.

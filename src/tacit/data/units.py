@@ -216,7 +216,7 @@ def _spelling(author: Hashable) -> str:
 
 
 def by_window(text: str, length: int) -> Corpus:
-    """A long text in windows of ``length`` characters; none is in two, and the last is shorter.
+    """A long text in windows of ``length`` characters that do not overlap; the last is shorter.
 
     >>> by_window("to be or not", 5).texts
     ('to be', ' or n', 'ot')

@@ -65,7 +65,7 @@ SECRET: Final = frozenset(
 
 
 class PrivateTraining(_NextTrainer):  # type: ignore[misc]
-    """Goes before a trainer among the bases of a class, and makes its training private.
+    """Put before a trainer among the bases of a class, it makes the training private.
 
     Args:
         plan: What is sampled, clipped, noised and charged; the trainer's steps are the plan's.

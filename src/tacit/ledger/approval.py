@@ -83,7 +83,7 @@ def ask(
 def approve(
     ledger: Ledger, number: int, *, by: Person, reason: str, days: int = APPROVAL_DAYS
 ) -> RequestState:
-    """Allows a request: the whole of it is charged, and one run may draw on it for ``days`` days.
+    """Approves a request: all of it is charged, and one run may use it within ``days`` days.
 
     Days are those of UTC, as entries are dated; today is not counted. An approval that no run has
     drawn on by then lapses: what it charged goes back.
@@ -149,7 +149,7 @@ def draw(ledger: Ledger, number: int, *, run: str) -> Reservation:
 
 
 def undraw(ledger: Ledger, number: int) -> None:
-    """Gives a reservation back that a run drew and took no step of: another may draw on it."""
+    """Gives back a reservation of which a run took no step, so that another run may use it."""
 
     def decide(books: Books) -> list[Draft]:
         known = request_of(books, number)
@@ -162,7 +162,7 @@ def undraw(ledger: Ledger, number: int) -> None:
 
 
 def revoke(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
-    """Takes an approval back that no run has drawn on: what it charged goes back.
+    """Revokes an approval that no run has used, and frees what it charged.
 
     Guarantee: of a revocation and a run that draws at the same time, one counts.
     """
@@ -183,7 +183,7 @@ def revoke(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestSt
 
 
 def withdraw(ledger: Ledger, number: int, *, by: Person, reason: str) -> RequestState:
-    """Takes one's own request back that no run has drawn on; what an approval charged goes back."""
+    """Withdraws your own request, if no run has used it, and frees what its approval charged."""
     why = check_reason(reason)
     if by.role == "viewer":
         raise InvalidArgument(f"a viewer cannot withdraw anything, got {by.name!a}")

@@ -179,7 +179,9 @@ def filter_orders(epsilon: float, delta: float, adjacency: Adjacency) -> tuple[f
 def check_composition(composition: str, delta: float) -> str:
     """Returns ``composition`` if it is one of the rules, and has a use for this δ."""
     if composition not in COMPOSITIONS:
-        raise InvalidArgument(f"composition must be one of {COMPOSITIONS}, got {composition!r}")
+        raise InvalidArgument(
+            f"composition must be one of {', '.join(COMPOSITIONS)}, got {composition!r}"
+        )
     if delta == 0.0 and composition != "basic":
         raise InvalidArgument(f"delta must be above 0 with composition={composition!r}, got 0.0")
     return composition

@@ -57,7 +57,7 @@ if hasattr(os, "register_at_fork"):  # POSIX
 
 @final
 class Ledger:
-    """Budgets at ``url``; the database is made if there is none.
+    """The budgets at ``url``; makes the database if there is none.
 
     Args:
         url: A file (``"budget.db"``, ``"sqlite:///budget.db"``), or a server

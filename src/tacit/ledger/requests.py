@@ -63,7 +63,7 @@ class Person:
         ):  # fmt: skip
             raise InvalidArgument(f"name must be one line that can be seen, got {name!a:.80}")
         if self.role not in ROLES:
-            raise InvalidArgument(f"role must be one of {ROLES}, got {self.role!a:.80}")
+            raise InvalidArgument(f"role must be one of {', '.join(ROLES)}, got {self.role!a:.80}")
         if not isinstance(self.key, str) or not _KEY.fullmatch(self.key):
             raise InvalidArgument(f"key must be 32 hexadecimal digits, got {self.key!a:.80}")
 
@@ -91,7 +91,7 @@ class Decision:
 @final
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How a request ended that no run drew on: ``"lapsed"``, ``"revoked"`` or ``"withdrawn"``.
+    """How an unused request ended: ``"lapsed"``, ``"revoked"`` or ``"withdrawn"``.
 
     ``number`` is that of the entry; nobody's doing has no ``by`` and no ``reason``.
     """
@@ -268,7 +268,7 @@ def closing(
 
 
 def lapse(ledger: Ledger, budget: str | None = None) -> tuple[int, ...]:
-    """Ends the approvals that nobody drew on in time, of one budget or of all; their numbers.
+    """Ends approvals that nobody used in time, of one budget or of all; returns their numbers.
 
     Guarantee: what is ended was never begun, and each goes back once, however many call this.
     """

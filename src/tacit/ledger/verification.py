@@ -63,7 +63,7 @@ def verify(
     key: str | os.PathLike[str] | None = None,
     timeout: float = 30.0,
 ) -> Verification:
-    """Checks the ledger at ``url``, also one that ``Ledger`` refuses to open.
+    """Checks the ledger at ``url``, even one that ``Ledger`` refuses to open.
 
     Guarantee: as for ``Ledger.verify``. Nothing is written, and nothing but a wrong ``url`` or
     ``key`` raises.

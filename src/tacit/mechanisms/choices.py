@@ -144,7 +144,7 @@ def noisy_max(
     label: str = "",
     stream: Stream | None = None,
 ) -> Released[Any]:
-    """Adds noise to every score and tells which one is the largest; the noisy scores stay secret.
+    """Adds noise to every score and releases which one is the largest; noisy scores stay secret.
 
     Guarantee:
         As for ``exponential``, with the event ``NoisyMax``. Gumbel noise is the exponential

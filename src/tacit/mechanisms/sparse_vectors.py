@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @final
 class SparseVector:
-    """Tells of each query whether it lies above a threshold, with noise, until enough did.
+    """Says of each query whether it lies above a threshold, with noise, until enough of them do.
 
     Above-threshold (Dwork et al. 2009) in the form of Lyu, Su & Li (2017), their Algorithm 7: the
     threshold's noise is drawn once, each query's for itself, and after ``cutoff`` answers "above"

@@ -50,7 +50,7 @@ def synthetic_images(
     count = whole("count", count)
     side, parts = whole("size", size, at_least=8), whole("channels", channels)
     if kind not in get_args(Kind):
-        raise InvalidArgument(f"kind must be one of {get_args(Kind)}, got {kind!r}")
+        raise InvalidArgument(f"kind must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     random = np.random.default_rng(whole("seed", seed, at_least=0))
     images = np.empty((count, parts, side, side), dtype=np.uint8)
     for start in range(0, count, CHUNK):

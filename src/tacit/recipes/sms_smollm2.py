@@ -92,7 +92,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
 
 RECIPE = Recipe(
     name="sms-smollm2",
-    summary="spam by what a pretrained language model sees: minutes on two cores",
+    summary="spam, by a linear model of a language model's features: minutes on two cores",
     data="sms",
     settings=settings,
     outline=outline,

@@ -76,7 +76,7 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
 
 RECIPE = Recipe(
     name="sst2-smollm2",
-    summary="sentiment by a pretrained language model with private adapters, or whole: for a GPU",
+    summary="sentiment, by a pretrained language model, its adapters or all of it: for a GPU",
     data="sst2",
     settings=settings,
     outline=outline,

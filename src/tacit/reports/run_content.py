@@ -116,8 +116,9 @@ def escaped(text: str) -> str:
     for found in _WORD.finditer(line):
         if not _LINK.search(found[0]):
             continue
-        parts += (_plain(line[done : found.start()], first=done == 0), f"`{found[0]}`")
-        done = found.end()
+        word = found[0].rstrip(",;.")  # marks of the sentence, which nobody should copy
+        parts += (_plain(line[done : found.start()], first=done == 0), f"`{word}`")
+        done = found.start() + len(word)
     return "".join((*parts, _plain(line[done:], first=done == 0)))
 
 

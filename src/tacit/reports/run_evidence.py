@@ -226,7 +226,10 @@ def _shortfall(statement: Statement, budget: BudgetState, held: ReservationState
 
 def _check_signer(folder: Path, statement: Statement, public: bytes) -> None:
     if statement.signature is None:
-        raise CheckpointError(f"the statement in {folder} is not signed")
+        raise CheckpointError(
+            f"the statement in {folder} is not signed; sign it with 'tacit report --sign', or "
+            "leave out --signed-by"
+        )
     try:
         right = statement.verify_signature(public)
     except TacitError as error:
@@ -254,7 +257,7 @@ def _signer(statement: Statement) -> Assessed:
 
 def _of_record(record: RunRecord) -> Iterator[Assessed]:
     """What the run's record adds, none of which the statement covers."""
-    yield Assessed("accuracy", "claimed", "this model comes to it on the held-out data",
+    yield Assessed("accuracy", "claimed", "the model reaches it on the held-out data",
                   "the data are not here")  # fmt: skip
     what, whose = (
         ("the model is of the class", "of the class ")

@@ -98,9 +98,9 @@ def _lead(summary: RunSummary) -> str:
 def _evidence(summary: RunSummary) -> Iterator[Block]:
     """Every finding, the proved ones first."""
     yield Paragraph(
-        "A reader need not believe what is proved or checked. What is claimed is the word of "
-        "whoever wrote the files. The event is all that the training released of the data, as the "
-        "accountant counts it: what was sampled, and under how much noise."
+        "What is proved or checked need not be taken on trust. What is claimed is the word of "
+        "whoever wrote the files. The event is all that the training released about the data, as "
+        "the accountant counts it: what was sampled, and under how much noise."
     )
     for standing, meaning in MEANINGS.items():
         found = [one for one in summary.files.evidence.findings if one.standing == standing]
@@ -171,14 +171,15 @@ def _meaning(summary: RunSummary) -> Iterator[Block]:
     yield Paragraph(
         f"Take one {statement.unit} of the training data, and anything that anybody may conclude "
         "or do once they have this model. Compare with the same training on data in which "
-        f"{words.neighbours(statement)}: the probability of it is at most {most} (e^ε) times as "
-        f"large, plus δ = {compact(statement.delta)}. The same holds the other way round. The "
-        "closer that factor is to 1, the less it matters to anyone whether they are in the data."
+        f"{words.neighbours(statement)}: the probability of that outcome is at most {most} (e^ε) "
+        f"times as large, plus δ = {compact(statement.delta)}, and the same holds in the other "
+        "direction. The closer the factor is to 1, the less it matters to anyone whether they are "
+        "in the data."
     )
     yield Paragraph(words.utility(statement))
     if statement.unit == "example":
         yield Paragraph(
-            "The guarantee is for one example. A person who is in the data with several of them is "
+            "The guarantee is for one example. A person with several examples in the data is "
             "protected less: k examples together have at most k times this ε, at a larger δ."
         )
 
@@ -188,10 +189,10 @@ def _plainly(summary: RunSummary) -> str:
     unit, (false, true) = summary.statement.unit, summary.figures.attack[0]
     among = round(1.0 / false)
     return (
-        f"In plain words: what this model owes to any one {unit} is hidden, up to a limit that ε "
-        f"sets. Say that someone has the model and knows all other data, and wrongly names 1 "
-        f"of {among:,} that were not in the data: then they find at most {_found(true, among)} of "
-        f"{among:,} that were, where blind guessing finds 1. What the data say about everybody is "
+        f"In plain words: what the model learned from any one {unit} is hidden, up to a limit that "
+        f"ε sets. Suppose that someone has the model, knows all other data, and wrongly names 1 "
+        f"of {among:,} that were not in the data. Then they find at most {_found(true, among)} of "
+        f"{among:,} that were; blind guessing finds 1. What the data say about everybody is "
         "not hidden: if smokers fall ill more often, the model may say so of any smoker, in the "
         "data or not."
     )

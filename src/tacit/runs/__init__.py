@@ -1,4 +1,4 @@
-"""Carrying out, keeping, resuming, searching and loading an experiment: a recipe's or one's own.
+"""Carrying out, keeping, resuming, searching and loading experiments: recipes or your own.
 
 ``tacit.fit(..., out="runs/mine")`` and ``tacit train`` leave the same folder, which
 ``tacit report``, ``tacit audit`` and ``tacit.load`` read.

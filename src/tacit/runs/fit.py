@@ -1,4 +1,4 @@
-"""``tacit.fit``: a whole private training run of one's own model and data, in one call."""
+"""``tacit.fit``: a whole private training run of your own model and data, in one call."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fit(
     on_step: Callable[[StepRecord], None] | None = None,
     on_secret_loss: Callable[[float], None] | None = None,
 ) -> Fit:
-    """Trains ``model`` with the whole of ``plan``, and says what that gave away.
+    """Trains ``model`` by the whole ``plan``, and says how much that gives away.
 
     Args:
         model: What is trained, in place.

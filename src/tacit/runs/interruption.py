@@ -24,7 +24,7 @@ _WORD = b"\ntacit: stopping after this step; once more stops at once\n"
 
 
 class Interrupted(TacitError):
-    """A run was asked to stop and did; ``resumable`` says whether its folder can go on."""
+    """A run was asked to stop and did; ``resumable`` says whether it can be resumed."""
 
     def __init__(self, message: str, *, resumable: bool) -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ class Interruption:
 
 @contextmanager
 def stoppable(*, quiet: bool = False) -> Iterator[Interruption]:
-    """Inside, these signals are requests to stop; ``quiet``: Ctrl-C alone, and without a word.
+    """Treats these signals as requests to stop; ``quiet``: Ctrl-C alone, and without a word.
 
     Outside of the main thread, and where a program has its own handler of Ctrl-C, none is taken
     over if ``quiet``.

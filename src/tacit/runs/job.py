@@ -112,7 +112,7 @@ class Job:
     def task(self) -> Task:
         """Settings, data, device and seed."""
         if self._task is None:
-            raise ProtocolError("a run of one's own model has no recipe's settings and data")
+            raise ProtocolError("a run of your own model has no recipe's settings and data")
         return self._task
 
     @property

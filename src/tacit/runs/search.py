@@ -165,7 +165,7 @@ def search(
     label: str = "private search",
     folder: str | os.PathLike[str] | None = None,
 ) -> Winner:
-    """Trains one's own model with settings drawn at random, and keeps the best by held-out data.
+    """Trains your own model with settings drawn at random, and keeps the best by held-out data.
 
     Args:
         prepare: ``prepare(settings)`` returns model, optimizer, plan, data and held-out data for

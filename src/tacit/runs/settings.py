@@ -54,7 +54,7 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
             close = get_close_matches(name, there, 1)
             meant = f"did you mean {close[0]}? " if close else ""
             raise InvalidArgument(
-                f"there is no setting {name!r}; {meant}the recipe has {', '.join(there)}"
+                f"there is no setting {name!r}; {meant}there are {', '.join(there)}"
             )
 
 

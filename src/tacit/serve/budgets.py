@@ -157,18 +157,27 @@ def figures(state: BudgetState, reservations: Sequence[ReservationState]) -> Bud
     shares = (("spent", begun.share), ("reserved", max(0.0, total.share - begun.share)))
     said = (
         f"{state.name}: ε = {at_most(state.epsilon)} allowed, {at_most(begun.epsilon, 4)} spent, "
-        f"{at_most(reserved, 4)} reserved, {at_least(left.epsilon, 4)} free"
+        f"{at_most(reserved, 4)} reserved, {_free(left.epsilon, state.epsilon)} free"
     )
     return BudgetFigures(
         allowed=at_most(state.epsilon),
         delta=at_most(state.delta),
         spent=at_most(begun.epsilon, 4),
         reserved=at_most(reserved, 4),
-        free=at_least(left.epsilon, 4),
+        free=_free(left.epsilon, state.epsilon),
         picture=bar(said, shares),
         odds=_odds(total.epsilon, total.delta),
         meaning=left.meaning,
     )
+
+
+def _free(left: float, allowed: float) -> str:
+    """What is left, rounded down: dust that sums leave behind is nothing.
+
+    >>> _free(4.984e-12, 1.0), _free(0.31416, 1.0)
+    ('0', '0.3141')
+    """
+    return at_least(left, 4) if left > 1e-9 * allowed else "0"
 
 
 def _only_begun(state: BudgetState, reservations: Sequence[ReservationState]) -> BudgetState:

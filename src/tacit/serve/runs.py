@@ -37,12 +37,12 @@ MOST: Final = 5000  # folders
 MOST_FILES: Final = 10_000  # in the folder of a run, which has a dozen
 _LARGEST: Final = 1 << 20  # bytes of a history while a run goes
 STATES: Final = {
-    "live": "a process has it",
-    "finished": "it came to its end",
-    "stopped": "no process has it: it was stopped or has crashed",
-    "unknown": "this system does not tell whether a process has it",
+    "live": "a process is running it",
+    "finished": "it is finished",
+    "stopped": "no process is running it: it was stopped or has crashed",
+    "unknown": "this system cannot tell whether a process is running it",
     "unreadable": "its files are not those of a run",
-    "unread": "it is being read: the page comes again by itself",
+    "unread": "it is being read: the page reloads by itself",
 }
 
 
@@ -187,7 +187,7 @@ def alerts(rows: list[RunRow]) -> Iterator[Alert]:
     """Runs that nobody carries on, and those that do not prove what they claim."""
     for row in rows:
         if row.state == "stopped":
-            yield Alert("warning", f"The run {row.name} has no heartbeat: {STATES['stopped']}.",
+            yield Alert("warning", f"The run {row.name} was stopped or has crashed.",
                         f"/runs/{row.name}")  # fmt: skip
         if row.state == "unreadable":
             yield Alert("alarm", f"The run {row.name} does not prove itself: {row.problem}",

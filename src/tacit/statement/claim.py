@@ -227,10 +227,24 @@ UNCHECKABLE = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeEr
 def _check_names(kind: type[Statement], plain: object) -> None:
     names = [one.name for one in fields_of(kind)]
     if not isinstance(plain, dict) or not set(names) <= set(plain) <= {*names, "figures"}:
-        got = sorted(plain) if isinstance(plain, dict) else plain
-        raise InvalidArgument(
-            f"a statement needs exactly the fields {names} (and figures), got {shown(got)}"
-        )
+        raise InvalidArgument(f"a statement needs exactly its fields: {_difference(names, plain)}")
+
+
+def _difference(names: list[str], plain: object) -> str:
+    """What a statement lacks, and what it has that is no field of it.
+
+    >>> _difference(["epsilon", "delta"], {"delta": 1e-5, "figures": {}, "claim": 1})
+    "missing: 'epsilon'; unknown: 'claim'"
+    """
+    if not isinstance(plain, dict):
+        return f"got {shown(plain)}"
+    missing = [name for name in names if name not in plain]
+    unknown = [name for name in plain if name not in {*names, "figures"}]
+    return "; ".join(
+        f"{what}: {', '.join(map(shown, some[:4]))}{', …' if len(some) > 4 else ''}"
+        for what, some in (("missing", missing), ("unknown", unknown))
+        if some
+    )
 
 
 def _read(plain: dict[str, Any]) -> Statement:

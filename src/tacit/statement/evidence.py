@@ -56,7 +56,7 @@ def findings(statement: Statement) -> Iterator[Assessed]:
     yield Assessed(
         "whom it protects",
         "claimed",
-        f"one {statement.unit} of the data is what a reader would call one {statement.unit}",
+        f"one {statement.unit} of the data is what a reader takes for one",
         "the data are not here",
     )
     for one in statement.preprocessing:
@@ -64,7 +64,7 @@ def findings(statement: Statement) -> Iterator[Assessed]:
             yield Assessed("preprocessing", "claimed", f"it depends on no data: {one.what}",
                           "no event is charged for it")  # fmt: skip
     if statement.tuning is not None:
-        yield Assessed("tuning", "claimed", statement.tuning, "it is said in words")
+        yield Assessed("tuning", "claimed", statement.tuning, "it is stated in words only")
     for name in statement.files:
         yield Assessed(name, "claimed", f"{name} is what was released", "the file was not compared")
     if statement.charge is not None or statement.ledger is not None:
@@ -131,7 +131,7 @@ def _of_run(statement: Statement) -> Iterator[Assessed]:
         "claimed",
         f"the run sampled, clipped and added noise as the plan says, {taken:,} times{gone}, and "
         "released nothing else of the data",
-        "only whoever ran it can know; audits look for the contrary",
+        "only whoever ran it can know; audits look for the opposite",
     )
 
 

@@ -211,7 +211,9 @@ def planned_event(plain: Mapping[str, Any]) -> PlannedEvent:
     _check_unit(plain)
     count("plan's views", plain["views"], at_least=1)
     if plain["noise"] not in _NOISE:
-        raise InvalidArgument(f"plan's noise must be one of {_NOISE}, got {shown(plain['noise'])}")
+        raise InvalidArgument(
+            f"plan's noise must be one of {', '.join(_NOISE)}, got {shown(plain['noise'])}"
+        )
     steps = count("plan's steps", plain["steps"], at_least=1)
     at_once = False
     if plain.get("correlation") is None:
@@ -240,7 +242,7 @@ def _check_unit(plain: Mapping[str, Any]) -> None:
     unit, most = plain["unit"], plain["examples_per_user"]
     if unit not in UNITS or (most is None) != (unit == "example"):
         raise InvalidArgument(
-            f"plan's unit must be one of {UNITS}, with examples_per_user for a user only, got "
+            f"plan's unit must be one of {', '.join(UNITS)}, with examples_per_user for users, got "
             f"{shown(unit)} and {shown(most)}"
         )
     if most is not None:

@@ -225,10 +225,10 @@ def utility(statement: Statement) -> str:
         return "Nothing bounds what the release may do to anyone."
     most, least = factors(statement.epsilon)
     return (
-        "Score whatever may come of this release for anyone, from 0 (worst) to 1 (best): the score "
-        f"that one can expect with a certain {statement.unit} in the data is at most {most} (e^ε) "
-        f"times what it would be {_OTHERWISE[statement.adjacency]}, plus δ = "
-        f"{compact(statement.delta, 10)}; and at least {least} (e^-ε) times the latter less δ."
+        "Score whatever may come of this release for anyone, from 0 (worst) to 1 (best). With a "
+        f"given {statement.unit} in the data, the expected score is at most {most} (e^ε) times "
+        f"what it would be {_OTHERWISE[statement.adjacency]}, plus δ = "
+        f"{compact(statement.delta, 10)}; and at least {least} (e^-ε) times (the latter minus δ)."
     )
 
 

@@ -106,7 +106,8 @@ def load_tensors(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
         with safe_open(path, framework="pt", device="cpu") as file:
             return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {one_line(error)}") from None
+        reason = error.strerror or one_line(error)
+        raise CheckpointError(f"{path} cannot be read: {reason}; check its name") from None
     except (SafetensorError, *_UNREADABLE) as error:
         raise _damaged(str(path), error) from None
 

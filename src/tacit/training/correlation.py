@@ -58,7 +58,7 @@ DIGITS = 1e-6  # what it finds differs by far less from one machine to another
 @final
 @dataclass(frozen=True, slots=True)
 class Banded:
-    """A strategy of ``bands`` bands whose columns have norm 1: noise of the last steps, fed back.
+    """A strategy of ``bands`` bands whose columns have norm 1; it feeds back the last steps' noise.
 
     With Poisson lots, records are dealt into as many groups as there are bands, once and for all,
     and the groups take turns. With ``bands="auto"`` there are as many as ``coefficients``; where
@@ -88,7 +88,7 @@ class Banded:
 @final
 @dataclass(frozen=True, slots=True)
 class InverseBanded:
-    """A strategy whose inverse has ``bands`` bands: the noise of the last steps, replayed."""
+    """A strategy whose inverse has ``bands`` bands; it replays the noise of the last steps."""
 
     bands: int
     momentum: float = 0.0

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
-    """What follows the steps: the learning rate, and an average of the weights.
+    """What changes with the steps: the learning rate, and an average of the weights.
 
     Args:
         scheduler: Stepped after every step of the plan, and kept in the checkpoint. One that
@@ -76,7 +76,7 @@ class Schedule:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prepared:
-    """Everything that a training run is made of, as one value.
+    """Everything that a training run needs, as one value.
 
     Args:
         model: What is trained, in place.

@@ -14,7 +14,7 @@ Precision = Literal["single", "bfloat16", "float16"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performance:
-    """How lots are computed. No setting here changes the guarantee.
+    """How lots are computed; nothing here changes the guarantee.
 
     Args:
         batch: The most rows of a physical batch, or ``"auto"``: the largest that fits in memory.

@@ -63,7 +63,7 @@ _KINDS = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run of DP-SGD, whole: all of it is public, and the guarantee depends on nothing else.
+    """A whole run of DP-SGD: all of it is public, and the guarantee depends on nothing else.
 
     A step samples a lot, brings each record's gradient down to ``clip``, adds them up, adds
     N(0, (noise_multiplier·clip)²) to every coordinate and divides by ``lot_size``: by the expected
@@ -454,7 +454,7 @@ def _in_reach(clip: float) -> float:
 
 def _examples_per_user(cap: int | None, unit: str) -> int | None:
     if unit not in get_args(Unit):
-        raise InvalidArgument(f"unit must be one of {get_args(Unit)}, got {unit!r}")
+        raise InvalidArgument(f"unit must be one of {', '.join(get_args(Unit))}, got {unit!r}")
     if (cap is not None) != (unit == "user"):
         raise InvalidArgument(
             "examples_per_user must be given with unit='user', and only then, "
@@ -520,7 +520,7 @@ def _steps_per_epoch(examples: int, lot_size: float) -> int:
 
 def _check_noise(noise: str) -> None:
     if noise not in get_args(Noise):
-        raise InvalidArgument(f"noise must be one of {get_args(Noise)}, got {noise!r}")
+        raise InvalidArgument(f"noise must be one of {', '.join(get_args(Noise))}, got {noise!r}")
 
 
 def _released(plan: Plan) -> Event:

@@ -44,7 +44,7 @@ class FullBatch:
 @final
 @dataclass(frozen=True, slots=True)
 class TruncatedPoisson:
-    """Poisson sampling, save that a lot of more than ``largest`` records is cut down to that many.
+    """Poisson sampling, except that a lot of more than ``largest`` records is cut to that many.
 
     The records that stay are a uniform choice. What cutting costs is charged in δ, at the chance
     that any lot is cut: leave ``largest`` ten or so standard deviations √lot_size above
@@ -70,7 +70,7 @@ class Allocation:
 @final
 @dataclass(frozen=True, slots=True)
 class Cyclic:
-    """Lots are examples/lot_size groups in turn, whole; each record is in one of them throughout.
+    """Each lot is one of examples/lot_size groups, in turn; a record always stays in its group.
 
     Records are dealt into the groups at random, once. It is for correlated noise: nothing is gained
     in privacy by sampling, and every record comes back at equal distances.

@@ -41,7 +41,7 @@ class PerLayer:
 @final
 @dataclass(frozen=True, slots=True)
 class PerGroup:
-    """Clips groups of parameters by themselves, each at its own bound C_g.
+    """Clips each group of parameters separately, at a bound C_g of its own.
 
     ``bounds`` maps the beginning of parameters' names to a bound: ``"features"`` is every parameter
     of the module ``model.features``, and ``""`` is whatever no other name covers. The longest name

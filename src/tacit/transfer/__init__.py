@@ -1,4 +1,4 @@
-"""Knowledge transfer: a private crowd votes, a student learns, and it alone is released.
+"""Knowledge transfer: private data vote, a student learns from the votes, and it alone is released.
 
 | part | names |
 |---|---|

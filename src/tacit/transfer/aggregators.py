@@ -85,7 +85,7 @@ class _Aggregator(ABC):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LNMax(_Aggregator):
-    """Tells argmax_j n_j + Lap(1/γ) of every query (Papernot et al. 2017).
+    """Releases argmax_j n_j + Lap(1/γ) for every query (Papernot et al. 2017).
 
     Args:
         gamma: γ, the inverse of the noise's scale.
@@ -116,7 +116,7 @@ class LNMax(_Aggregator):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GNMax(_Aggregator):
-    """Tells argmax_j n_j + N(0, σ²) of every query (Papernot et al. 2018).
+    """Releases argmax_j n_j + N(0, σ²) for every query (Papernot et al. 2018).
 
     Args:
         sigma: σ, in votes.
@@ -154,7 +154,7 @@ class GNMax(_Aggregator):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfidentGNMax(_Aggregator):
-    """Screens by max_j n_j + N(0, σ1²) ≥ T, then tells as GNMax (Papernot et al. 2018).
+    """Screens by max_j n_j + N(0, σ1²) ≥ T, then answers as GNMax (Papernot et al. 2018).
 
     Args:
         threshold: T, in votes, zero or above.

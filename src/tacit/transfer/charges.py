@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charges:
-    """What one screening and one answer are charged.
+    """What is charged for one screening and for one answer.
 
     Args:
         screening: Of each query that is screened; None if none is.

@@ -209,7 +209,7 @@ def sanitised_cost(
 
 
 def cost_release_event(noise_multiplier: float, adjacency: Adjacency = "add-remove") -> Gaussian:
-    """What releasing the cost is charged, for those who declare it beforehand."""
+    """What is charged for releasing the cost, for those who declare it beforehand."""
     apart = 1.0 if adjacency == "replace-one" else 2.0
     return Gaussian(positive("noise_multiplier", noise_multiplier), replace_distance=apart)
 
@@ -284,7 +284,7 @@ def plan_cost_release(
     queries: int | None = None,
     answers: int | None = None,
 ) -> CostRelease:
-    """The order, smoothness and noise by which the least would be claimed of votes like these.
+    """The order, smoothness and noise that give the smallest claim for votes like these.
 
     Guarantee:
         None: ``votes`` must be public, such as ``simulated_votes``, or those of teachers that were
@@ -342,7 +342,7 @@ def simulated_votes(
     concentration: float = 6.0,
     seed: int = 0,
 ) -> Votes:
-    """Votes of an imagined crowd, to plan with.
+    """Votes of simulated teachers, to plan with.
 
     Each query has a share of right votes from a Beta law with mean ``agreement``; the smaller
     ``concentration``, the more queries are clear and the more are hard. Wrong votes gather on few

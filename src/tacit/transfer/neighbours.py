@@ -122,7 +122,7 @@ def _rounded(name: str, part: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @final
 class Neighbours:
-    """Ranks ``records`` by how near they are to a query; equally near ones by their place.
+    """Ranks ``records`` by their distance from a query; ties by their place.
 
     Guarantee:
         ``nearest`` gives the first ``count`` records of a total order which depends on the query

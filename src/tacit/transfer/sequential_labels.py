@@ -180,7 +180,7 @@ def label_interactively(
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[Answers, NDArray[np.bool_]]:
-    """Asks the teachers where they disagree with the student; releases labels and who gave them.
+    """Asks the teachers where they disagree with the student; releases labels and their source.
 
     Guarantee:
         All that is released is covered by ``setting.declared`` (each check is charged, and each of

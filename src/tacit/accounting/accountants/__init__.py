@@ -67,7 +67,7 @@ def accountant_named(name: str) -> Accountant:
     2.0
     """
     if name not in _HOMES:
-        raise InvalidArgument(f"accountant must be one of {NAMES}, got {name!r}")
+        raise InvalidArgument(f"accountant must be one of {', '.join(NAMES)}, got {name!r}")
     module = import_module(f"tacit.accounting.accountants.{_HOMES[name]}")
     accountant: Accountant = getattr(module, name.replace("-", "_").upper())
     return accountant

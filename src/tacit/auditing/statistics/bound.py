@@ -142,7 +142,7 @@ def judge(
     shown: float = 0.95,
     decisive: float = 0.9999,
 ) -> Verdict:
-    """Holds a claimed ε against one lower bound, or against the strongest of several.
+    """Compares a claimed ε with one lower bound, or with the strongest of several.
 
     Each of k bounds is taken at a k-th of the failure rate (Bonferroni), so that the strongest of
     them has the confidence that is said.

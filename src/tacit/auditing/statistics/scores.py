@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """An attack's guesses: it called ``tp`` of ``n_in`` members so, and ``fp`` of ``n_out`` others.
+    """An attack's guesses: ``tp`` of ``n_in`` members and ``fp`` of ``n_out`` others as members.
 
     >>> Rates(tp=500, n_in=1000, fp=10, n_out=1000).advantage
     0.49

@@ -311,9 +311,9 @@ def _mixed(name: str, row: int, *, could_keep_rows: bool) -> UnsupportedModel:
             "and in-batch negatives mix them); if they are, freeze it, and train other layers"
         )
     return UnsupportedModel(
-        f"{name} mixes or moves examples, or meets numbers that cannot be told from data: its "
-        "result has no entry for each row. Experts to which tokens are sent mix them; numbers that "
-        "forward makes by torch.tensor(...) belong in a buffer; or freeze it, and train other "
+        f"{name} mixes or moves examples, or meets numbers that cannot be distinguished from data: "
+        "its result has no entry for each row. Experts to which tokens are sent mix them; numbers "
+        "that forward makes by torch.tensor(...) belong in a buffer; or freeze it, and train other "
         "layers (PEFT: LoRA on attention)"
     )
 

@@ -99,7 +99,7 @@ def train_student(
     grey = shown.shape[1] == 1
     chosen = method if method is not None else ("committee" if grey else "consistency")
     if chosen not in STUDENT_METHODS:
-        raise InvalidArgument(f"method must be one of {STUDENT_METHODS}, got {method!r}")
+        raise InvalidArgument(f"method must be one of {', '.join(STUDENT_METHODS)}, got {method!r}")
     given, place = _labels(labels, len(shown), width), device_named(device)
     usual = _EPOCHS[chosen] * (1 if grey else _LONGER)
     task = StudentTask(
