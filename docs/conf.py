@@ -1,6 +1,7 @@
 """How the documentation is built: `make docs`."""
 
 import re
+from types import MemberDescriptorType
 
 from tacit import __version__
 
@@ -20,6 +21,7 @@ autodoc_member_order = "bysource"
 autodoc_type_aliases = {"Event": "Event", "Adjacency": "Adjacency"}
 autodoc_default_options = {"members": True}
 napoleon_custom_sections = ["Guarantee"]
+napoleon_attr_annotations = False  # the "bool_" of an annotation would be a link
 myst_heading_anchors = 3
 suppress_warnings = ["ref.python"]  # two rooms have a Trained; signatures name it without its room
 
@@ -48,8 +50,14 @@ def _name_aliases(app, what, name, obj, options, signature, returned):  # noqa: 
     return plain[0], plain[1]
 
 
+def _skip(app, what, name, obj, skip, options):  # noqa: ARG001
+    """Leaves out fields, which a class's own text describes, and what scikit-learn adds."""
+    return isinstance(obj, MemberDescriptorType) or name == "set_score_request" or None
+
+
 def setup(app):
     """Called by Sphinx."""
     app.connect("source-read", _link_records)
+    app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-signature", _name_aliases)
     app.connect("autodoc-process-docstring", _keep_bars)

@@ -6,14 +6,20 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 
 import tacit
 import tacit.accounting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 PROBE = """
@@ -98,3 +104,41 @@ def test_every_pin_has_its_checksums() -> None:
     for _, *hashes in locked:
         assert hashes
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+
+
+PUBLIC = [
+    "tacit", "tacit.accounting", "tacit.auditing", "tacit.auditing.attacks",
+    "tacit.auditing.canaries", "tacit.auditing.replay", "tacit.auditing.secrets", "tacit.convex",
+    "tacit.data", "tacit.hf", "tacit.ledger", "tacit.losses", "tacit.mechanisms", "tacit.models",
+    "tacit.randomness", "tacit.recipes", "tacit.runs", "tacit.selection", "tacit.statement",
+    "tacit.training", "tacit.transfer",
+]  # fmt: skip
+
+
+def referenced() -> Iterator[object]:
+    """What the pages of the reference describe."""
+    for page in (ROOT / "docs" / "reference").glob("*.md"):
+        room = ""
+        for kind, name, bare in re.findall(
+            r"\.\. (\w+):: (\S+)(\n   :no-members:)?", page.read_text()
+        ):
+            if kind == "currentmodule":
+                room = name
+            elif kind == "automodule":
+                yield from [] if bare else vars(import_module(name)).values()
+            else:
+                whole = name if name.startswith("tacit") else f"{room}.{name}"
+                place, _, own = whole.rpartition(".")
+                yield getattr(import_module(place), own)
+
+
+def test_the_reference_has_every_name_that_users_import() -> None:
+    described = {id(one) for one in referenced()}
+    missing = [
+        f"{room}.{name}"
+        for room, known in ((room, import_module(room)) for room in PUBLIC)
+        for name in known.__all__
+        if not isinstance(found := getattr(known, name), str | ModuleType)
+        and id(found) not in described
+    ]
+    assert not missing

@@ -388,7 +388,7 @@ class PrivateTraining(_NextTrainer):  # type: ignore[misc]
 class PrivateTrainer(PrivateTraining, Trainer):  # type: ignore[misc]  # transformers has no types
     """``transformers.Trainer`` that trains by a plan.
 
-    Its arguments are the trainer's and those of ``PrivateTraining``:
+    Its arguments are the trainer's and those of ``PrivateTraining``::
 
         trainer = PrivateTrainer(
             model=model, args=TrainingArguments("out", max_grad_norm=0.0),
