@@ -58,8 +58,9 @@ class Settings:
     times in one of them each: once tells most, since a pretrained model copies what it has just
     read, and of a second copy learns nothing of the digits. ``epochs``, ``batch``, ``lr`` are of
     the plain training; ``private_epochs``, ``lot``, ``clip``, ``private_lr`` of the private ones,
-    at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random secrets.
-    ``model`` is a folder of another model.
+    at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random secrets, and
+    exactly where no more than ``beginnings`` of secrets need be kept, which takes a CPU hours where
+    nothing is memorised. ``model`` is a folder of another model.
     """
 
     speeches: int = 1000
@@ -78,6 +79,7 @@ class Settings:
     clip: float = 1.0
     private_lr: float = 1e-3
     candidates: int = 2000
+    beginnings: int = 20_000
     beam: int = 100
     model: str | None = None
 
@@ -270,7 +272,8 @@ def _revealed(
     form, canary, settings = trial.formats[number], trial.canaries[number], trial.settings
     measured = measure(
         next_digit_of(pretrained, model, form), form.space(), canary.tokens(),
-        candidates=settings.candidates, width=settings.beam, seed=trial.seed + 1 + number,
+        candidates=settings.candidates, width=settings.beam, limit=settings.beginnings,
+        seed=trial.seed + 1 + number,
     )  # fmt: skip
     return SecretFigures.of(NAMES[number], canary, measured)
 
