@@ -12,6 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 import tacit
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
 from tacit.errors import Diverged, InvalidArgument, ProtocolError
+from tacit.mechanisms import gaussian
 from tacit.runs import Interruption, Task
 from tacit.runs import search as runs_search
 from tacit.runs.search import Search, Searching, search_from
@@ -22,7 +23,11 @@ from . import small
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tacit.ledger import Budget
+    from tacit.mechanisms import Released
+    from tacit.runs import Outline, Releasing
     from tacit.selection import Winner
+    from tacit.training import Plan
 
 
 def search(journal: Path, recipe: Any = None, *, budget: Any = None, **told: Any) -> Winner:
@@ -53,6 +58,36 @@ def test_candidates_of_one_plan_are_charged_exactly(found: Winner) -> None:
     inner = epsilon(event.base, 1e-5)
     assert found.tuning_cost == pytest.approx(3.0 - inner)
     assert found.model.statement.epsilon == pytest.approx(found.terms.allowance.epsilon)
+
+
+def test_what_comes_before_training_may_follow_from_the_whole_epsilon(tmp_path: Path) -> None:
+    """As the first phase of cifar10-prior does: a run's own, smaller ε would ask for more noise."""
+    plain = small.recipe()
+    assert plain.outline is not None
+
+    def noise_of(task: Task) -> float:
+        return 2.0 * small.MEAN_NOISE / task.epsilon
+
+    def outline(task: Task) -> Outline:
+        chosen = task.settings
+        return task.plan(
+            lot=chosen.lot, steps=chosen.steps, clip=chosen.clip, also=(Gaussian(noise_of(task)),)
+        )
+
+    def prepare(task: Task, plan: Plan, release: Releasing) -> tacit.Prepared:
+        def mean(budget: Budget | None) -> Released[Any]:
+            return gaussian(
+                torch.zeros(3).numpy(), sensitivity=1.0, noise_multiplier=noise_of(task),
+                budget=budget,
+            )  # fmt: skip
+
+        release("mean", mean, what="the mean")
+        return small.prepared(task, plan)
+
+    found = search(tmp_path, replace(plain, outline=outline, prepare=prepare))
+    assert isinstance(found.event.base, Composed)
+    assert found.event.base.events[0] == Gaussian(2.0 * small.MEAN_NOISE / 3.0)
+    assert found.epsilon == pytest.approx(3.0)
 
 
 def test_candidates_of_different_plans_have_a_share_each(tmp_path: Path) -> None:

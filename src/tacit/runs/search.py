@@ -434,9 +434,11 @@ class Searching:
 
     def _train(self, candidate: Mapping[str, Any], allowance: Allowance) -> Trained:
         recipe, task = self._recipe, self._of(candidate)
-        task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
+        if allowance.noise is None:
+            task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
+        # Else the noise was found with what outlines of the whole ε release before training.
         terms = RunTerms(
-            name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
+            name=recipe.name, epsilon=allowance.epsilon, delta=allowance.delta, tuning=recipe.tuning
         )
         job = Job(terms, nowhere(self._stop), task)
         with seeded(task.seed):
