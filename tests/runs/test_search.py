@@ -90,6 +90,19 @@ def test_what_comes_before_training_may_follow_from_the_whole_epsilon(tmp_path: 
     assert found.epsilon == pytest.approx(3.0)
 
 
+def test_a_searched_models_claim_says_what_a_single_runs_does(found: Winner) -> None:
+    own, claim = found.model.statement, found.statement()
+    assert set(own.assumptions) < set(claim.assumptions)
+    assert set(own.not_promised) < set(claim.not_promised)
+    assert any("held-out examples" in one for one in claim.not_promised)
+    assert (claim.noise, claim.randomness) == (own.noise, own.randomness)
+    assert own.sampling in claim.sampling
+    # The noisy mean is in the event of each run, and not charged once more.
+    assert own.preprocessing[0].charged
+    assert "of the winner's run: the mean" in claim.releases
+    assert (claim.preprocessing, claim.epsilon) == ((), found.epsilon)
+
+
 def test_candidates_of_different_plans_have_a_share_each(tmp_path: Path) -> None:
     found = search(tmp_path, candidates={"steps": (5, 10)})
     assert found.terms.allowance.noise is None
@@ -225,6 +238,7 @@ def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path)
     assert epsilon(won.event.base, 1e-3) < 3.0
     assert won.statement().epsilon == won.epsilon
     assert won.statement().tuning.startswith("covered")
+    assert any("such as first weights" in one for one in won.statement().assumptions)
     assert budget.spent().epsilon == pytest.approx(3.0)
     # The model is the one that was scored.
     x, y = zip(*own({"lr": 1.0}).held_out, strict=True)

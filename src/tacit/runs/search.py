@@ -233,7 +233,10 @@ def search(
         models=TrainedModels(),
     )  # fmt: skip
     _check_won(found)
-    return replace(found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit)
+    return replace(
+        found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit,
+        own=found.model.statement,
+    )  # fmt: skip
 
 
 def _check_won(found: Winner) -> None:
@@ -393,7 +396,8 @@ class Searching:
             folder=folder,
             models=TrainedModels(),
         )
-        return replace(found, unit=unit)
+        own = None if found.model is None else found.model.statement
+        return replace(found, unit=unit, own=own)
 
     def _protected(self) -> tuple[str, Adjacency]:
         """Whom every run protects, and which data sets are its neighbours."""
