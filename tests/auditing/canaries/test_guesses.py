@@ -36,6 +36,14 @@ def test_equal_scores_do_not_ask_the_coins() -> None:
     assert first.right + last.right == 200  # as if the coins had not been looked at
 
 
+@pytest.mark.parametrize("scores", [np.zeros(1000), np.where(np.arange(1000) % 50, 0.0, 1.0)])
+def test_the_places_of_equal_scores_tell_nothing(scores: np.ndarray) -> None:
+    """Not even where those that are in come behind all that are out, or before them."""
+    for coins in (np.arange(1000) < 500, np.arange(1000) >= 500):
+        assert one_run_audit(scores, coins, 1e-5).epsilon == 0.0
+        assert 150 < guess(scores, coins, 400).right < 250
+
+
 def test_one_number_of_guesses_is_one_run() -> None:
     scores, coins = responses(np.random.default_rng(2), 2.0, 500)
     plain = one_run(guess(scores, coins, 100), 1e-5, 0.95)
