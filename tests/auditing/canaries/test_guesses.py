@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,10 +79,12 @@ def test_it_finds_what_there_is() -> None:
         ([1.0, 2.0], [True], 1, "included"),
         ([1.0, 2.0], [1, 0], 1, "included"),
         ([1.0, float("nan")], [True, False], 1, "NaN"),
+        (np.ma.masked_equal([1.0, 9.0], 9.0), [True, False], 1, "nothing masked"),
+        ([1.0, 2.0], np.ma.masked_array([True, False], [False, True]), 1, "none masked"),
         ([1.0, 2.0], [True, False], 3, "made"),
         ([1.0, 2.0], [True, False], [], "made"),
     ],
 )
-def test_refusals(scores: list, included: list, made: object, named: str) -> None:
+def test_refusals(scores: Any, included: Any, made: object, named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         one_run_audit(scores, included, 1e-5, made=made)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import numpy as np
 from tacit._validation import whole
 from tacit.auditing.statistics.bound import failure_rate
 from tacit.auditing.statistics.one_run import Guesses, one_run
-from tacit.auditing.statistics.scores import ascending
+from tacit.auditing.statistics.scores import ascending, unmasked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -96,16 +96,16 @@ def checked(
     scores: ArrayLike, included: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins, one of each for every canary."""
-    values, coins = np.asarray(scores, dtype=np.float64), np.asarray(included)
+    values, coins = unmasked(scores), np.asarray(included)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise InvalidArgument(
-            f"scores must be one number for each canary, and no NaN, got shape {values.shape} with "
-            f"{int(np.isnan(values).sum())} NaN"
+            f"scores must be one number for each canary, no NaN and nothing masked, got shape "
+            f"{values.shape} with {int(np.isnan(values).sum())} such"
         )
-    if coins.dtype != np.bool_ or coins.shape != values.shape:
+    if coins.dtype != np.bool_ or coins.shape != values.shape or np.ma.is_masked(included):
         raise InvalidArgument(
-            f"included must be {len(values)} truth values, one for each score, got {coins.dtype} "
-            f"of shape {coins.shape}"
+            f"included must be {len(values)} truth values, one for each score and none masked, got "
+            f"{coins.dtype} of shape {coins.shape}"
         )
     return values, coins
 
