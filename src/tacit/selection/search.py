@@ -113,6 +113,8 @@ def private_search(
     trainer = trainer_of(train, data, offered, neighbours)
     if isinstance(trainer, EstimatorTrainer):
         _check_estimators(event, budget)
+    if budget is not None and isinstance(scoring, PrivateScore) and scoring.unit is not None:
+        budget.check_protects(scoring.unit)
     terms = settle(
         _law(runs, len(offered)),
         scoring,
