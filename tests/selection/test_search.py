@@ -503,6 +503,7 @@ def test_estimators_are_searched(tmp_path: Path) -> None:
         runs=2,
     )
     assert "each score releases no more than its event" in charged.statement().describe()
+    assert "settings and its score" in charged.statement().releases[0]  # ``Winner.score``
 
 
 @pytest.mark.parametrize(

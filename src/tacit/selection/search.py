@@ -402,9 +402,9 @@ class Winner:
             ),
             tacit_version=__version__,
             ledger=self.ledger,
-            threat_model="the claim holds against whoever sees the winner and its settings; the "
-            "other runs, their number and their scores are not released",
-            releases=("the model that won, with its settings",),
+            threat_model="the claim holds against whoever sees the winner, its settings and its "
+            "score; the other runs, their number and their scores are not released",
+            releases=("the model that won, with its settings and its score",),
             tuning="covered: the event is that of the whole search",
         )
         return claim if self.own is None else _with_own(claim, self.own)
