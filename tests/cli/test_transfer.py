@@ -347,7 +347,8 @@ def test_files_of_ones_own_are_taken_when_that_is_said(
     assert not out.exists()
     assert main(["transfer", *asked, "--unverified"]) == 0
     told = json.loads((out / "run.json").read_text())["data"]["files"]
-    assert all(checksum.startswith("unverified sha256:") for checksum in told.values())
+    # By a checksum whoever knows the other records could try any guess at one.
+    assert set(told.values()) == {"unverified"}
     assert main(["transfer", "--resume", "--out", str(out)]) == 0
 
 

@@ -100,6 +100,11 @@ def test_a_recipe_runs_on_any_local_model(
     assert done.statement.epsilon <= 50
     assert any(f" is {unit}" in one for one in done.statement.assumptions)
     assert any("public" in note for note in done.notes)
+    # The claim stands or falls with them: it is the statement that must name them.
+    assert [(one.what, one.charged) for one in done.statement.preprocessing] == [
+        (f"the weights that training began with, which are public: {folder.name}", False)
+    ]
+    assert any("first weights" in one for one in done.statement.assumptions)
     assert ("correlated over the steps" in repr(done.statement)) == ("correlated" in settings)
     if settings.get("unit") == "speaker":
         assert done.statement.unit == "user"

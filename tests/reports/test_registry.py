@@ -57,6 +57,19 @@ def test_the_record_is_of_the_published_schema(summary: RunSummary) -> None:
     assert loss["delta"] == summary.statement.delta
 
 
+def test_the_number_of_examples_that_it_publishes_is_called_public(summary: RunSummary) -> None:
+    """Also of a search or a transfer, whose statement has no plan."""
+    unplanned = replace(
+        summary.statement, plan=None, steps_planned=None, steps_taken=None, stopped_early=None
+    )
+    for claim in (summary.statement, unplanned):
+        files = replace(summary.files, statement=claim)
+        found = record_of(replace(summary, files=files), author="a", today="2026-07-15")
+        deployed = found["deployment"]
+        assert "training examples" in deployed["deployment_model"]["data_source_type_details"]
+        assert "the number of examples" in deployed["dp_variant"]["unprotected_quantities"]
+
+
 def test_every_field_of_tier_3_is_there(summary: RunSummary) -> None:
     schema = yaml.safe_load(SCHEMA.read_text())["properties"]["deployment"]["properties"]
     found = record_of(summary, author="Ada", today="2026-11-17")["deployment"]

@@ -12,6 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 import tacit
 from tacit.accounting import Composed, Gaussian, PrivateSelection, epsilon
 from tacit.errors import Diverged, InvalidArgument, ProtocolError
+from tacit.mechanisms import gaussian
 from tacit.runs import Interruption, Task
 from tacit.runs import search as runs_search
 from tacit.runs.search import Search, Searching, search_from
@@ -22,7 +23,11 @@ from . import small
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tacit.ledger import Budget
+    from tacit.mechanisms import Released
+    from tacit.runs import Outline, Releasing
     from tacit.selection import Winner
+    from tacit.training import Plan
 
 
 def search(journal: Path, recipe: Any = None, *, budget: Any = None, **told: Any) -> Winner:
@@ -53,6 +58,49 @@ def test_candidates_of_one_plan_are_charged_exactly(found: Winner) -> None:
     inner = epsilon(event.base, 1e-5)
     assert found.tuning_cost == pytest.approx(3.0 - inner)
     assert found.model.statement.epsilon == pytest.approx(found.terms.allowance.epsilon)
+
+
+def test_what_comes_before_training_may_follow_from_the_whole_epsilon(tmp_path: Path) -> None:
+    """As the first phase of cifar10-prior does: a run's own, smaller ε would ask for more noise."""
+    plain = small.recipe()
+    assert plain.outline is not None
+
+    def noise_of(task: Task) -> float:
+        return 2.0 * small.MEAN_NOISE / task.epsilon
+
+    def outline(task: Task) -> Outline:
+        chosen = task.settings
+        return task.plan(
+            lot=chosen.lot, steps=chosen.steps, clip=chosen.clip, also=(Gaussian(noise_of(task)),)
+        )
+
+    def prepare(task: Task, plan: Plan, release: Releasing) -> tacit.Prepared:
+        def mean(budget: Budget | None) -> Released[Any]:
+            return gaussian(
+                torch.zeros(3).numpy(), sensitivity=1.0, noise_multiplier=noise_of(task),
+                budget=budget,
+            )  # fmt: skip
+
+        release("mean", mean, what="the mean")
+        return small.prepared(task, plan)
+
+    found = search(tmp_path, replace(plain, outline=outline, prepare=prepare))
+    assert isinstance(found.event.base, Composed)
+    assert found.event.base.events[0] == Gaussian(2.0 * small.MEAN_NOISE / 3.0)
+    assert found.epsilon == pytest.approx(3.0)
+
+
+def test_a_searched_models_claim_says_what_a_single_runs_does(found: Winner) -> None:
+    own, claim = found.model.statement, found.statement()
+    assert set(own.assumptions) < set(claim.assumptions)
+    assert set(own.not_promised) < set(claim.not_promised)
+    assert any("held-out examples" in one for one in claim.not_promised)
+    assert (claim.noise, claim.randomness) == (own.noise, own.randomness)
+    assert own.sampling in claim.sampling
+    # The noisy mean is in the event of each run, and not charged once more.
+    assert own.preprocessing[0].charged
+    assert "of the winner's run: the mean" in claim.releases
+    assert (claim.preprocessing, claim.epsilon) == ((), found.epsilon)
 
 
 def test_candidates_of_different_plans_have_a_share_each(tmp_path: Path) -> None:
@@ -190,6 +238,7 @@ def test_ones_own_settings_are_searched_for_what_the_whole_costs(tmp_path: Path)
     assert epsilon(won.event.base, 1e-3) < 3.0
     assert won.statement().epsilon == won.epsilon
     assert won.statement().tuning.startswith("covered")
+    assert any("such as first weights" in one for one in won.statement().assumptions)
     assert budget.spent().epsilon == pytest.approx(3.0)
     # The model is the one that was scored.
     x, y = zip(*own({"lr": 1.0}).held_out, strict=True)

@@ -41,6 +41,8 @@ def test_functions_and_events_are_checked() -> None:
         PublicScore(3)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=r"event must be a tacit[.]accounting event"):
         PrivateScore(len, "Gaussian")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="unit must be"):
+        PrivateScore(len, Gaussian(1.0), unit="person")
 
 
 def test_only_a_private_score_is_charged() -> None:

@@ -490,6 +490,9 @@ def test_estimators_are_searched(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="unit must be that of the budget 'people', 'user'"):
         search(LogisticRegression(), [{}], data=(rows, labels), event=None, budget=budget)
     private = noisy_accuracy(rows[2000:], labels[2000:], 0.2)
+    with pytest.raises(InvalidArgument, match="unit must be that of the budget 'people', 'user'"):
+        search(score=private, budget=budget)  # which counts rows, of which a user may have many
+    assert budget.spent().epsilon == 0
     charged = private_search(
         LogisticRegression(data_norm=1.0, classes=[0, 1], delta=1e-6),
         [{}],
@@ -500,6 +503,7 @@ def test_estimators_are_searched(tmp_path: Path) -> None:
         runs=2,
     )
     assert "each score releases no more than its event" in charged.statement().describe()
+    assert "settings and its score" in charged.statement().releases[0]  # ``Winner.score``
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,8 @@ def test_a_mechanism_has_every_number(event, words):
         (PoissonSampled(0.1, Gaussian(1.0), cap=20, population=99), "above 20 is cut"),
         (SampledWithoutReplacement(99, 9, Gaussian(1.0)), "9 different draws from 99 records"),
         (SampledWithReplacement(99, 9, Gaussian(1.0)), "9 independent draws from 99 records"),
+        # A run of a search that was allowed this much may keep to it by Poisson samples.
+        (PrivateSelection(ApproxDp(1.0, 1e-6), PoissonRuns(2)), "^what ApproxDp rests on, which"),
     ],
 )
 def test_the_sampling_that_is_assumed_is_the_events(event, words):

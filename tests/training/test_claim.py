@@ -65,6 +65,11 @@ def test_the_threat_model_is_every_step():
     assert any("held-out examples" in one for one in found.not_promised)
 
 
+def test_a_model_that_learned_the_data_before_is_not_covered():
+    """It tells of them, however privately it learns on."""
+    assert any("such as first weights" in one for one in claim().assumptions)
+
+
 def test_a_fixed_seed_is_told_to_void_it():
     plan = Plan(examples=1000, lot_size=25, steps=10, noise_multiplier=2.0, clip=1.0)
     found = statement(plan, 1e-5, 10, Run(10, unsafe=True), lost=0, ledger=None)

@@ -19,6 +19,7 @@ from tacit.cli.run_options import (
     known_settings,
     settings_again,
 )
+from tacit.data.description import UNVERIFIED
 from tacit.recipes.transferring.method import check_dataset, chosen, find, named, title
 
 if TYPE_CHECKING:
@@ -171,8 +172,8 @@ def _resumed(asked: TransferOptions) -> TransferRequest:
         resume=True,
         device=options.device or known.device,
         data=options.data_of(known),
-        # The very files that it began with are checked against its record.
-        unverified=any(one.startswith("unverified") for one in known.data["files"].values()),
+        # Published files are checked against its record; it has no checksum of others.
+        unverified=UNVERIFIED in known.data["files"].values(),
         ledger=options.ledger_of(known),
         budget=None if known.budget is None else known.budget["name"],
         finished=known if known.finished else None,

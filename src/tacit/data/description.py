@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -130,6 +130,9 @@ class Examples:
         return len(self.labels)
 
 
+UNVERIFIED: Final = "unverified"
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
@@ -140,8 +143,10 @@ class Split:
         train: What to learn from: the private data.
         test: What to test on.
         classes: What the labels 0, 1, … stand for.
-        files: The files that were read, each with the checksum that was found, as
-            ``sha256:…`` or ``md5:…``; ``unverified sha256:…`` where it was compared to none.
+        files: The files that were read, each with its checksum if that is the published one, as
+            ``sha256:…`` or ``md5:…``; else ``UNVERIFIED``. Records of runs have it, which are
+            published: by a checksum of private records, whoever knows all of them but one could
+            try any guess at that one.
     """
 
     name: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tacit._files import read
 from tacit.data import adult, cifar, images, texts
 from tacit.data.contents import LARGEST, Contents, digest, digest_at, inside
-from tacit.data.description import Split
+from tacit.data.description import UNVERIFIED, Split
 from tacit.data.download import download as download_file
 from tacit.errors import DataError, InvalidArgument
 
@@ -294,7 +294,8 @@ def _checked(
 ) -> Iterator[Contents]:
     """The files one by one, so that no two large ones need be in memory at once."""
     for path, file in pairs(found):
-        contents, digests[file.name] = read_checked(name, path, file, unverified=unverified)
+        contents, checksum = read_checked(name, path, file, unverified=unverified)
+        digests[file.name] = checksum if contents.verified else UNVERIFIED
         yield contents
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tacit._files import read as read_plain
-from tacit.data.contents import LARGEST, Contents, digest, members, unpacked
+from tacit.data.contents import LARGEST, Contents, members, unpacked
 from tacit.data.description import (
+    UNVERIFIED,
     Examples,
     File,
     FileLayout,
@@ -227,7 +228,7 @@ def read_text(path: str | Path, *, window: int = WINDOW) -> Split:
         raise DataError(f"{path} cannot be read: {reason}") from None
     train, test = windows(Contents(str(path), data, False), window)
     name = Path(path).name
-    return Split(name, train, test, CLASSES, {name: f"unverified {digest(data, None)}"})
+    return Split(name, train, test, CLASSES, {name: UNVERIFIED})
 
 
 def read(contents: Iterator[Contents]) -> tuple[Examples, Examples]:

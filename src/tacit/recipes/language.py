@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 Adapt = Literal["head", "lora", "full"]
 _WIDTHS = (16, 24, 40, 72, 128, 192, 256, 384, 512)  # of a batch, in tokens
 LORA_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-PUBLIC = (
-    "The weights that training began with are public: {source}. What they had learned of the same "
-    "texts before is not covered."
-)
+PUBLIC = "the weights that training began with, which are public: {source}"
+LEARNED = "What the public weights had learned of the same texts before is not covered."
 
 
 @final
@@ -257,7 +255,8 @@ def classifier(
         schedule=Schedule(scheduler=rising_and_falling(optimizer, plan.steps)),
         performance=performance(batch, task.device),
         unit_in_words=unit,
-        notes=(PUBLIC.format(source=prompt.pretrained.source),),
+        notes=(LEARNED,),
+        public=(PUBLIC.format(source=prompt.pretrained.source),),
     )
 
 

@@ -114,10 +114,8 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
             if chosen.unit == "speech"
             else "all speeches of one speaker"
         ),
-        notes=(
-            language.PUBLIC.format(source=pretrained.source),
-            "Accuracy is that of the next token.",
-        ),
+        notes=(language.LEARNED, "Accuracy is that of the next token."),
+        public=(language.PUBLIC.format(source=pretrained.source),),
     )
 
 

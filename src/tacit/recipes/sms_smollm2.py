@@ -86,7 +86,8 @@ def prepare(task: Task, plan: Plan, release: Releasing) -> Prepared:
         schedule=Schedule(scheduler=language.rising_and_falling(optimizer, plan.steps)),
         performance=Performance(batch=plan.examples),
         unit_in_words=UNIT,
-        notes=(language.PUBLIC.format(source=pretrained.source),),
+        notes=(language.LEARNED,),
+        public=(language.PUBLIC.format(source=pretrained.source),),
     )
 
 

@@ -132,7 +132,7 @@ def _domain(summary: RunSummary) -> str:
 def _unprotected(summary: RunSummary) -> str:
     plan = summary.files.plan
     public = "the number of examples, the lot size and the number of steps" if plan else (
-        "the settings of the run"
+        "the number of examples and the settings of the run"
     )  # fmt: skip
     return (
         f"Public by convention: {public}. Accuracy is of held-out data, which the guarantee does "

@@ -32,7 +32,6 @@ _NOT_PROMISED = (
     "anything about held-out examples, on which accuracy may have been measured",
     "that nothing can be inferred about a person from what the data say about everybody",
 )
-_PUBLIC = "nothing of the private data went into what the run took as public, such as first weights"
 _RELEASES = ("the final model", "its accuracy on held-out data")
 
 
@@ -95,7 +94,6 @@ def whole_run(
         statement,
         releases=() if statement.releases else _RELEASES,
         preprocessing=(*((what, None) for what in public), *preprocessing),
-        assumptions=(_PUBLIC,) if public else (),
         tuning=tuning,
         versions=versions(),
         configuration=configuration,

@@ -233,7 +233,10 @@ def search(
         models=TrainedModels(),
     )  # fmt: skip
     _check_won(found)
-    return replace(found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit)
+    return replace(
+        found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit,
+        own=found.model.statement,
+    )  # fmt: skip
 
 
 def _check_won(found: Winner) -> None:
@@ -393,7 +396,8 @@ class Searching:
             folder=folder,
             models=TrainedModels(),
         )
-        return replace(found, unit=unit)
+        own = None if found.model is None else found.model.statement
+        return replace(found, unit=unit, own=own)
 
     def _protected(self) -> tuple[str, Adjacency]:
         """Whom every run protects, and which data sets are its neighbours."""
@@ -434,9 +438,11 @@ class Searching:
 
     def _train(self, candidate: Mapping[str, Any], allowance: Allowance) -> Trained:
         recipe, task = self._recipe, self._of(candidate)
-        task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
+        if allowance.noise is None:
+            task = replace(task, epsilon=allowance.epsilon, delta=allowance.delta)
+        # Else the noise was found with what outlines of the whole ε release before training.
         terms = RunTerms(
-            name=recipe.name, epsilon=task.epsilon, delta=task.delta, tuning=recipe.tuning
+            name=recipe.name, epsilon=allowance.epsilon, delta=allowance.delta, tuning=recipe.tuning
         )
         job = Job(terms, nowhere(self._stop), task)
         with seeded(task.seed):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
-from tacit._validation import positive
+from tacit._validation import positive, unit_of_privacy
 from tacit.accounting.events import Composed, DiscreteLaplace, check_event
 from tacit.errors import InvalidArgument
 from tacit.mechanisms._keys import canonical
@@ -51,14 +51,18 @@ class PrivateScore:
     Args:
         function: Gives a model's score, with noise from a cryptographic stream.
         event: What one score releases; it is charged beside each run's training.
+        unit: Whom the event protects, ``"example"`` or ``"user"``; None for whom the search does.
     """
 
     function: Callable[[Any], float]
     event: Event
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         _check_function(self.function)
         check_event(self.event)
+        if self.unit is not None:
+            unit_of_privacy(self.unit)
 
 
 @final
@@ -121,7 +125,8 @@ def noisy_accuracy(data: ArrayLike, labels: ArrayLike, epsilon: float) -> Privat
 
     Guarantee:
         Each score is ε-differentially private, for adding, removing, replacing or zeroing out a
-        row: one row changes the count of right answers by at most 1. The number of rows is public:
+        row: one row changes the count of right answers by at most 1. A search for users, who may
+        have many rows, refuses it. The number of rows is public:
         the count is divided by it. Labels are compared one by one, and one that no model could
         predict (missing, say) counts as wrong. That ``predict`` treats each row by itself, and
         refuses none, is for the model to see to; those of ``tacit.convex`` do.
@@ -136,7 +141,7 @@ def noisy_accuracy(data: ArrayLike, labels: ArrayLike, epsilon: float) -> Privat
     rows, known = np.asarray(data), tuple(map(canonical, entries("labels", labels)))
     if len(known) != len(rows):
         raise InvalidArgument("labels must be as many as the rows of data")
-    return PrivateScore(_NoisyShare(rows, known, scale), event)
+    return PrivateScore(_NoisyShare(rows, known, scale), event, unit="example")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

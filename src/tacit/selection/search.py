@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from tacit._pickles import PlainModels
@@ -113,6 +113,8 @@ def private_search(
     trainer = trainer_of(train, data, offered, neighbours)
     if isinstance(trainer, EstimatorTrainer):
         _check_estimators(event, budget)
+    if budget is not None and isinstance(scoring, PrivateScore) and scoring.unit is not None:
+        budget.check_protects(scoring.unit)
     terms = settle(
         _law(runs, len(offered)),
         scoring,
@@ -338,6 +340,7 @@ class Winner:
         terms: The event of the search, and what each run was allowed.
         unit: Whom the guarantee protects.
         entry: The number of the ledger's entry that charged the search; None without a budget.
+        own: The claim of the winner's own run, if there is one. What it assumes, all runs assume.
 
     Guarantee:
         ``candidate``, ``model`` and ``score`` together are no more than ``event`` says. How many
@@ -353,6 +356,7 @@ class Winner:
     unit: str = "example"
     entry: int | None = None
     ledger: str | None = None
+    own: Statement | None = None
 
     @property
     def event(self) -> PrivateSelection:
@@ -383,7 +387,7 @@ class Winner:
         """The claim, with what tuning cost in it, for somebody else to check."""
         from tacit import __version__  # noqa: PLC0415 - the package's own number
 
-        return Statement(
+        claim = Statement(
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
@@ -398,11 +402,28 @@ class Winner:
             ),
             tacit_version=__version__,
             ledger=self.ledger,
-            threat_model="the claim holds against whoever sees the winner and its settings; the "
-            "other runs, their number and their scores are not released",
-            releases=("the model that won, with its settings",),
+            threat_model="the claim holds against whoever sees the winner, its settings and its "
+            "score; the other runs, their number and their scores are not released",
+            releases=("the model that won, with its settings and its score",),
             tuning="covered: the event is that of the whole search",
         )
+        return claim if self.own is None else _with_own(claim, self.own)
+
+
+def _with_own(claim: Statement, own: Statement) -> Statement:
+    """The claim with what that of the winner's run says beside its ε, which holds for all runs."""
+    before = [one.what for one in own.preprocessing if one.charged]  # a part of each run's event
+    return replace(
+        claim,
+        sampling=f"{claim.sampling}; in the winner's run: {own.sampling}",
+        noise=own.noise,
+        randomness=own.randomness,
+        releases=(*claim.releases, *(f"of the winner's run: {what}" for what in before)),
+        preprocessing=tuple(one for one in own.preprocessing if not one.charged),
+        assumptions=(*claim.assumptions, *own.assumptions),
+        not_promised=(*claim.not_promised, *own.not_promised),
+        torch_version=own.torch_version,
+    )
 
 
 def _sampling(found: Winner) -> str:

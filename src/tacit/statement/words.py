@@ -24,6 +24,13 @@ _OTHERWISE: Final = {
     "replace-one": "had another been in its place",
     "zero-out": "had it counted for nothing",
 }
+# Events of which nothing is known but a guarantee, which may itself rest on sampling.
+_GIVEN: Final = frozenset(
+    {
+        "PureDp", "ApproxDp", "ZeroConcentrated", "TruncatedConcentrated", "RenyiCurve",
+        "LossDistribution",
+    }
+)  # fmt: skip
 
 
 def describe(statement: Statement) -> str:
@@ -169,6 +176,8 @@ def _sampled(event: object) -> Iterator[str]:
                 f"each sample is {event['size']:,} {how} draws from {event['population']:,} "
                 "records, drawn afresh"
             )
+        case {"kind": kind} if kind in _GIVEN:
+            yield f"what {kind} rests on, which is not in the event: its figures are as given"
     for value in event.values():
         yield from _sampled(value)
 

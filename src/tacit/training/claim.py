@@ -26,6 +26,7 @@ _ASSUMPTIONS = (
     "before the first step, and again now and then), and each row that the data set gives is made "
     "of one unit's data alone: no mixture of several, and no copy of another unit's",
     "the number of examples, the lot size and the number of steps are public",
+    "nothing of the private data went into what the run took as public, such as first weights",
     "sampling and noise come from the operating system's entropy, and nobody sees their state; nor "
     "that of torch's, NumPy's and Python's generators, which start there too, and which all that "
     "the model and the data draw at random (dropout, augmentation) comes from",

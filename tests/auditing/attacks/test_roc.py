@@ -396,6 +396,8 @@ def test_refusals_of_pooled_scores() -> None:
         pooled([[1.0, 2.0]], members)
     with pytest.raises(InvalidArgument, match="must hold no NaN"):
         pooled([[np.nan, 2.0]], members[None])
+    with pytest.raises(InvalidArgument, match="nothing masked"):
+        pooled(np.ma.masked_equal([[9.0, 2.0]], 9.0), members[None])
     with pytest.raises(InvalidArgument, match="draws must be a whole number, 20 or more"):
         pooled([[1.0, 2.0]], members[None], draws=3)
     with pytest.raises(InvalidArgument, match="fprs must lie strictly between 0 and 1, got 0"):

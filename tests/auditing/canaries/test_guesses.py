@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,6 +35,14 @@ def test_equal_scores_do_not_ask_the_coins() -> None:
     coins = np.arange(1000) % 3 == 0
     first, last = guess(np.zeros(1000), coins, 200), guess(np.zeros(1000), ~coins, 200)
     assert first.right + last.right == 200  # as if the coins had not been looked at
+
+
+@pytest.mark.parametrize("scores", [np.zeros(1000), np.where(np.arange(1000) % 50, 0.0, 1.0)])
+def test_the_places_of_equal_scores_tell_nothing(scores: np.ndarray) -> None:
+    """Not even where those that are in come behind all that are out, or before them."""
+    for coins in (np.arange(1000) < 500, np.arange(1000) >= 500):
+        assert one_run_audit(scores, coins, 1e-5).epsilon == 0.0
+        assert 150 < guess(scores, coins, 400).right < 250
 
 
 def test_one_number_of_guesses_is_one_run() -> None:
@@ -70,10 +79,12 @@ def test_it_finds_what_there_is() -> None:
         ([1.0, 2.0], [True], 1, "included"),
         ([1.0, 2.0], [1, 0], 1, "included"),
         ([1.0, float("nan")], [True, False], 1, "NaN"),
+        (np.ma.masked_equal([1.0, 9.0], 9.0), [True, False], 1, "nothing masked"),
+        ([1.0, 2.0], np.ma.masked_array([True, False], [False, True]), 1, "none masked"),
         ([1.0, 2.0], [True, False], 3, "made"),
         ([1.0, 2.0], [True, False], [], "made"),
     ],
 )
-def test_refusals(scores: list, included: list, made: object, named: str) -> None:
+def test_refusals(scores: Any, included: Any, made: object, named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         one_run_audit(scores, included, 1e-5, made=made)  # type: ignore[arg-type]

@@ -125,6 +125,12 @@ def test_bad_arguments_are_refused() -> None:
         exposure_by_rank(1.0, [2.0, 3.0])
     with pytest.raises(InvalidArgument, match="without NaN"):
         exposure_by_sampling(1.0, [2.0, math.nan])
+    with pytest.raises(InvalidArgument, match="secret must be a log-perplexity, got NaN"):
+        exposure_by_sampling(math.nan, [2.0, 3.0])
+    with pytest.raises(InvalidArgument, match="secret must be a log-perplexity, got NaN"):
+        exposure_by_extrapolation(math.nan, np.arange(200.0), size=1000)
+    with pytest.raises(InvalidArgument, match="anything masked"):
+        exposure_by_sampling(1.0, np.ma.masked_equal([2.0, 9.0], 9.0))
     with pytest.raises(InvalidArgument, match="rank must be at most the size 10"):
         exposure_of_rank(11, 10)
     with pytest.raises(InvalidArgument, match="p_values must hold at least one"):

@@ -130,7 +130,10 @@ def test_what_they_were_made_from_may_change() -> None:
         scores.inside[0] = 3.0
 
 
-@pytest.mark.parametrize("wrong", [[], [[1.0]], [math.nan], 3.0])
+MASKED = np.ma.masked_equal([1.0, 999.0], 999.0)
+
+
+@pytest.mark.parametrize("wrong", [[], [[1.0]], [math.nan], 3.0, MASKED])
 def test_what_is_no_list_of_scores_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidArgument, match="inside"):
         Scores(wrong, [1.0])  # type: ignore[arg-type]

@@ -82,6 +82,8 @@ def test_a_student_and_its_claim_come_out(method: str) -> None:
     assert spent == pytest.approx(epsilon(declared, 1e-5), rel=1e-6)
     assert done.statement.epsilon == pytest.approx(spent)
     assert any("public images are public" in one for one in done.statement.assumptions)
+    # Neighbours have one more or one less, and run.json, which is published, says how many.
+    assert student.COUNT in done.statement.assumptions
     assert done.notes[0].startswith(f"{done.labelled:,} of 500 public images")
 
 
@@ -269,6 +271,7 @@ def test_votes_from_a_file_need_no_private_record(
     assert known.sum() == 30
     assert np.array_equal(done.labels[known], truth[known])
     assert any("votes were made elsewhere" in one for one in done.statement.assumptions)
+    assert student.COUNT not in done.statement.assumptions
 
 
 def test_no_fingerprint_of_votes_is_written(

@@ -83,7 +83,12 @@ def rmia_each(
     online: bool = True,
     offline_a: float | None = None,
 ) -> Numbers:
-    """``rmia`` with each of the models as target and the others as its shadows: a row for each."""
+    """``rmia`` with each of the models as target and the others as its shadows: a row for each.
+
+    Offline, an ``offline_a`` that is left out is found once with the members of all models, the
+    targets' own among them: give one where scores are evidence about a target's coins
+    (``one_run_audit``).
+    """
     how = _How(
         _places(population, shadows.logits.shape[1]),
         positive("gamma", gamma),

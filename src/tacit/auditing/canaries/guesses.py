@@ -11,6 +11,7 @@ import numpy as np
 from tacit._validation import whole
 from tacit.auditing.statistics.bound import failure_rate
 from tacit.auditing.statistics.one_run import Guesses, one_run
+from tacit.auditing.statistics.scores import ascending, unmasked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ _FEWEST = 8  # even if all are right, fewer guesses show next to nothing
 def guess(scores: ArrayLike, included: ArrayLike, made: int) -> Guesses:
     """Guesses "in" for the highest scores and "out" for the lowest, half of ``made`` each.
 
-    An odd one goes to "in". Of equal scores the one that comes first counts as the lower, which
-    has nothing to do with the coins.
+    An odd one goes to "in". Equal scores are put in a random order, for the places of canaries may
+    have been chosen by their coins. Scores that are all equal say nothing: of such guesses half
+    count as right.
 
     >>> guess([0.1, 5.0, -3.0, 0.2], [False, True, False, True], made=2)
     Guesses(canaries=4, made=2, right=2)
@@ -39,7 +41,9 @@ def guess(scores: ArrayLike, included: ArrayLike, made: int) -> Guesses:
     number = whole("made", made)
     if number > len(values):
         raise InvalidArgument(f"made must be at most the {len(values)} canaries, got {made!r}")
-    order = np.argsort(values, kind="stable")
+    if values.min() == values.max():  # every audit of that size would have the same order
+        return Guesses(canaries=len(values), made=number, right=number // 2)
+    order = ascending(values)
     low, high = number // 2, number - number // 2
     right = np.count_nonzero(coins[order[len(order) - high :]])
     right += np.count_nonzero(~coins[order[:low]])
@@ -92,16 +96,16 @@ def checked(
     scores: ArrayLike, included: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins, one of each for every canary."""
-    values, coins = np.asarray(scores, dtype=np.float64), np.asarray(included)
+    values, coins = unmasked(scores), np.asarray(included)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise InvalidArgument(
-            f"scores must be one number for each canary, and no NaN, got shape {values.shape} with "
-            f"{int(np.isnan(values).sum())} NaN"
+            f"scores must be one number for each canary, no NaN and nothing masked, got shape "
+            f"{values.shape} with {int(np.isnan(values).sum())} such"
         )
-    if coins.dtype != np.bool_ or coins.shape != values.shape:
+    if coins.dtype != np.bool_ or coins.shape != values.shape or np.ma.is_masked(included):
         raise InvalidArgument(
-            f"included must be {len(values)} truth values, one for each score, got {coins.dtype} "
-            f"of shape {coins.shape}"
+            f"included must be {len(values)} truth values, one for each score and none masked, got "
+            f"{coins.dtype} of shape {coins.shape}"
         )
     return values, coins
 

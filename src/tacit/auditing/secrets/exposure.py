@@ -18,6 +18,7 @@ from scipy.special import chdtrc, kolmogorov, log_ndtr, ndtr, owens_t
 
 from tacit._validation import positive, probability, whole
 from tacit.auditing.statistics.bound import LowerBound, delta_of, failure_rate
+from tacit.auditing.statistics.scores import unmasked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def exposure_by_sampling(secret: float, sample: ArrayLike) -> Exposure:
     """
     values = _values("sample", sample)
     count = len(values) + 1
-    share = (1 + int(np.count_nonzero(values <= secret))) / count
+    share = (1 + int(np.count_nonzero(values <= _own(secret)))) / count
     return Exposure(-math.log2(share), math.log2(count), share, "sample", len(values))
 
 
@@ -135,7 +136,7 @@ def exposure_by_extrapolation(secret: float, sample: ArrayLike, *, size: int) ->
     values = _values("sample", sample)
     most = math.log2(whole("size", size, at_least=2))
     law = fit_skew_normal(values)
-    bits = min(-law.log_cdf(secret) / math.log(2.0), most)
+    bits = min(-law.log_cdf(_own(secret)) / math.log(2.0), most)
     fit = gap_p_value(largest_gap(values, law), len(values))
     return Exposure(bits, most, 2.0**-bits, "skew-normal", len(values), fit, law)
 
@@ -167,12 +168,19 @@ def combined_p_value(p_values: Iterable[float]) -> float:
     return float(chdtrc(2 * len(values), -2.0 * math.fsum(map(math.log, values))))
 
 
+def _own(secret: float) -> float:
+    """A secret's log-perplexity: NaN, of which nothing is as low, would pass for an exposed one."""
+    if math.isnan(secret):
+        raise InvalidArgument("secret must be a log-perplexity, got NaN; the model came to nothing")
+    return float(secret)
+
+
 def _values(name: str, given: ArrayLike) -> NDArray[np.float64]:
-    values = np.asarray(given, np.float64)
+    values = unmasked(given)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise InvalidArgument(
-            f"{name} must be a list of log-perplexities without NaN, got an array of shape "
-            f"{values.shape}"
+            f"{name} must be a list of log-perplexities without NaN or anything masked, got an "
+            f"array of shape {values.shape}"
         )
     return values
 

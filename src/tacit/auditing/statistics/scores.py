@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -161,7 +162,7 @@ def _counts(rates: Rates) -> tuple[tuple[str, float], ...]:
 class Scores:
     """The scores of members (``inside``) and of others (``outside``), each an independent trial.
 
-    Infinite scores are ranked like any other; NaN is refused.
+    Infinite scores are ranked like any other; NaN is refused, and so is what is masked.
 
     >>> Scores([0.3, 2.0, 5.0], [1.0, 0.0]).at(1.5)
     Rates(tp=2, n_in=3, fp=0, n_out=2)
@@ -184,16 +185,43 @@ class Scores:
         )
 
 
+def ascending(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The places of the scores, from the lowest to the highest; equal ones in a random order.
+
+    It is as if tiny noise were added to them, after the release. An order of their places would
+    let these tell who is in, where members come behind the others, say. It is seeded by the scores'
+    own bytes, so that the same scores give the same bound.
+
+    >>> ascending(np.array([0.3, 5.0, -1.0])).tolist()
+    [2, 0, 1]
+    """
+    seed = int.from_bytes(blake2b(values.tobytes(), digest_size=16).digest(), "little")
+    mixed = np.random.default_rng(seed).permutation(len(values))
+    return mixed[np.argsort(values[mixed], kind="stable")]
+
+
 def _checked_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    array = np.array(values, dtype=np.float64)
+    array = unmasked(values)
     if array.ndim != 1 or not len(array):
         raise InvalidArgument(
             f"{name} must be a list of scores, at least one, got an array of shape {array.shape}"
         )
     if np.isnan(array).any():
-        raise InvalidArgument(f"{name} must hold no NaN, got {int(np.isnan(array).sum())} of them")
+        raise InvalidArgument(
+            f"{name} must hold no NaN and nothing masked, got {int(np.isnan(array).sum())} such "
+            "scores; leave out trials that came to nothing"
+        )
     array.flags.writeable = False
     return array
+
+
+def unmasked(values: ArrayLike) -> NDArray[np.float64]:
+    """A copy with NaN where ``values`` are masked: else what is under a mask counts as a score.
+
+    >>> unmasked(np.ma.masked_equal([1.0, 999.0], 999.0)).tolist()
+    [1.0, nan]
+    """
+    return np.asarray(np.ma.array(values, dtype=np.float64, copy=True).filled(np.nan))
 
 
 # ---- the direct audit of a mechanism: many draws on each of two neighbouring inputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from tacit.auditing.statistics.bound import (
 )
 from tacit.auditing.statistics.scores import (
     Scores,
+    ascending,
     clopper_pearson,
     epsilon_of_rates,
     lower_rate,
@@ -98,18 +98,14 @@ def ranks_for(trials: int) -> NDArray[np.int64]:
 
 
 def rank_tests(scores: Scores) -> RankTests:
-    """The tests of both directions. Equal scores are put in a random order.
+    """The tests of both directions. Equal scores are put in a random order (``ascending``).
 
-    It is as if tiny noise were added to them, after the release. A fixed order would favour one
-    side in every audit of that size; this one is seeded by the scores' own bytes, so that the same
-    scores give the same bound. Scores that are all equal say nothing, and count no hits.
+    Scores that are all equal say nothing, and count no hits.
     """
     n_in, n_out = len(scores.inside), len(scores.outside)
     values = np.concatenate((scores.inside, scores.outside))
     member = np.arange(n_in + n_out) < n_in
-    seed = int.from_bytes(blake2b(values.tobytes(), digest_size=16).digest(), "little")
-    order = np.random.default_rng(seed).permutation(n_in + n_out)
-    order = order[np.argsort(values[order], kind="stable")]
+    order = ascending(values)
     above = _beyond(member[order][::-1], ranks_for(n_out))
     below = _beyond(~member[order], ranks_for(n_in))
     differ = values.min() < values.max()

@@ -44,6 +44,7 @@ PUBLIC: Final = (
     "the public images are public: nobody in the private data minds that they are seen, and none "
     "of them was chosen or changed by looking at the private data. Their labels are not used"
 )
+COUNT: Final = "the number of private records is public: the run's record has it"
 NOT_PROMISED: Final = (
     "anything for the people whose images are public: the student shows them as it likes",
     "that an image of the same person is not among the public ones",
@@ -249,12 +250,13 @@ def concluded(
     student = taught(job, parts, labels, weights)
     images, truth = np.asarray(job.data.test.inputs), job.data.test.labels
     right = float(np.mean(student.predict(images) == truth))
+    counted = (COUNT,) if len(job.data.train) else ()  # votes made elsewhere come without records
     done = job.conclude(
         student.model,
         accuracy=right,
         sampling=sampling,
         noise=NOISE,
-        assumptions=(PUBLIC, *assumptions),
+        assumptions=(PUBLIC, *counted, *assumptions),
         releases=RELEASES if weights is None else (*RELEASES, TRUST),
         not_promised=(unreleased, *NOT_PROMISED),
         data_dependent=data_dependent,
