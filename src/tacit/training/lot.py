@@ -332,7 +332,7 @@ class Computation:
         """The batches of ``draw`` that are left; before them the rehearsal, if it has one."""
         self.stop()
         self._after_leaving_early()
-        self.chance.begin_lot()
+        self.chance.begin()
         self._turn += 1
         turn = self._turn
         if draw.rehearses:
@@ -381,7 +381,10 @@ class Computation:
                     break  # what is left is cut again
                 self._check_turn(turn)
                 self._tried = batch
-                data = None if resident else next(loads)
+                data = None
+                if not resident:
+                    data = next(loads)
+                    self.chance.begin()
                 if self._replayed(draw, batch, data):
                     continue
                 data = next(cutter.loaded([batch])) if resident else data

@@ -537,9 +537,10 @@ class Chance:
     everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
 
     Guarantee:
-        Lots begin with seeds of ``stream``, also after a loop, a metric or a callback has seeded
-        any of them. Processes that train together have one each. Generators of one's own are not
-        seen. Without a stream nothing is seeded.
+        Lots, and batches that were loaded, begin with seeds of ``stream``, also after a loop, a
+        metric, a callback or a data set has seeded any of them. Processes that train together have
+        one each. Generators of one's own are not seen, nor what seeds between a batch and its
+        losses. Without a stream nothing is seeded.
     """
 
     def __init__(self, stream: Stream | None) -> None:
@@ -554,8 +555,11 @@ class Chance:
             self._renew_torch(self._stream)
             self._renew_others(self._stream)
 
-    def begin_lot(self) -> None:
-        """Draws from other seeds; of torch's only if it was seeded since, for only it tells."""
+    def begin(self) -> None:
+        """Draws from other seeds; of torch's only if it was seeded since, for only it tells.
+
+        A data set that seeds by the number of a row would leave the last row's seed to dropout.
+        """
         if self._before is None or self._stream is None:
             return
         if self._was_seeded:
