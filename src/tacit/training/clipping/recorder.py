@@ -744,6 +744,18 @@ def wide(value: Tensor) -> Tensor:
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
 
 
+def rows_first(of: Gradient, what: str) -> None:
+    """Refuses rows elsewhere than in the first dimension, where a rule looks for them.
+
+    In another one they would be taken for its channels or pixels, wherever the sizes allow it.
+    """
+    if of.rows.layout.dim != 0:
+        raise UnsupportedModel(
+            f"{what} has the rows of the batch elsewhere than in the first dimension of its input, "
+            "where its rule needs them; move them there (x.movedim), or freeze its weights"
+        )
+
+
 def reduced(of: Gradient, grad: Tensor, factor: Tensor | None = None) -> tuple[Form | None, ...]:
     """The gradient of a weight that was broadcast: ``grad`` added up, by unit, to its shape.
 
