@@ -516,6 +516,8 @@ class Cutter:
         numbers with it: then units of the batch itself stand in, of which one choice always fits.
         Without ``strangers`` they do so in any case.
         """
+        if strangers:
+            self._check_order(batch, data)
         units, last = batch.units, len(batch.units) - 1
         one = [{last: units[0]}, {0: units[last]}]
         rest = range(1, len(units))
@@ -530,6 +532,22 @@ class Cutter:
         if alone is not None:
             yield batch.counting_only(unit), copied(data)
             yield batch.alone(unit), alone
+
+    def _check_order(self, batch: Batch, data: Any) -> None:
+        """Refuses a ``collate`` that moves rows: whose they are, and which count, goes by places.
+
+        Its repetitions would agree, for it moves the same rows in all of them.
+        """
+        if self.resident is not None:
+            return
+        turned = batch._replace(rows=batch.rows[::-1].copy())
+        again, other_way = (next(self.loaded([one])) for one in (batch, turned))
+        if moves_rows(data, again, other_way, len(batch.rows)):
+            raise InvalidArgument(
+                "collate must keep the rows of a batch in the order in which it is given them: "
+                "whose they are, and which only pad the batch, goes by their places; sort nothing "
+                "there (pack_padded_sequence takes enforce_sorted=False)"
+            )
 
     def _alone(self, batch: Batch, data: Any) -> tuple[int, Any]:
         """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
@@ -611,10 +629,25 @@ def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
 
 def same_tensors(data: Any, again: Any) -> bool:
     """Whether two batches hold the same tensors, to the last bit."""
-    return all(
-        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in zip(_tensors(data), _tensors(again), strict=False)
-    )
+    return all(map(_same, _tensors(data), _tensors(again)))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    same = one.shape == other.shape
+    return same and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def moves_rows(data: Any, again: Any, turned: Any, rows: int) -> bool:
+    """Whether no tensor that tells its rows has them the other way round if the examples are.
+
+    ``again`` shows what is drawn at random, which tells nothing.
+    """
+    kept = [
+        _same(other_way, one.flip(0))
+        for one, same, other_way in zip(*map(_tensors, (data, again, turned)), strict=False)
+        if len(one) == rows and _same(one, same) and not _same(one, one.flip(0))
+    ]
+    return bool(kept) and not any(kept)
 
 
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
