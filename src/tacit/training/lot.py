@@ -729,11 +729,10 @@ class Computation:
                 self.rehearsed = Rehearsed(
                     len(batch.units), self._engine.reports, structure.entangled
                 )
-            verifier.first(batch, losses, result, structure, clip)
+            always_one = not self._cutter.sizer.may_hold_two(self._plan.views)
+            verifier.first(batch, losses, result, structure, clip, always_one=always_one)
             if not verifier.wants_probe:
                 self._count_in(batch, result)
-                if not self._cutter.sizer.may_hold_two(self._plan.views):
-                    verifier.rest()  # no batch will ever do
         else:
             verifier.compare(batch, losses, result, clip)
 
