@@ -806,3 +806,29 @@ def test_what_a_model_keeps_of_rows_before_is_mixing(changed: dict[str, Any]) ->
         session(model, **changed) as dp,
     ):
         dp.accumulate(next(dp.lots()), cross_entropy(model))
+
+
+class Doubling(nn.Module):
+    """After the rehearsal it changes its input, which the first layer's gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.after = network(), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(x)
+        if self.after:
+            x.mul_(2)
+        return found
+
+
+def test_a_change_in_place_is_refused_without_the_size_of_the_lot() -> None:
+    model = Doubling()
+    with (
+        pytest.raises(UnsupportedModel, match=r"a tensor of 2 dimensions .* changed in place"),
+        session(model) as dp,
+    ):
+        for lot in dp.lots():
+            model.after = lot.step > 1
+            dp.accumulate(lot, cross_entropy(model))
+            dp.step()

@@ -165,13 +165,16 @@ class Recorder(TorchFunctionMode):
         self._rowless = set(map(id, self._constants))  # buffers: as long as they were, always
 
     def check_saved(self) -> None:
-        """Refuses a model that changed, in place, what a gradient needs."""
+        """Refuses a model that changed, in place, what a gradient needs.
+
+        It says no shape: that of a batch tells how many rows were drawn.
+        """
         for tensor, version in self._versions:
             if tensor._version != version:
                 raise UnsupportedModel(
-                    f"a tensor of shape {tuple(tensor.shape)} that enters an operation with "
-                    "private weights is changed in place afterwards; use the operation that "
-                    "returns a new tensor"
+                    f"a tensor of {tensor.ndim} dimensions that enters an operation with private "
+                    "weights is changed in place afterwards; use the operation that returns a new "
+                    "tensor"
                 )
 
     @property
