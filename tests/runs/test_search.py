@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 import tacit
@@ -263,6 +264,61 @@ def test_rates_at_which_training_diverges_lose() -> None:
     assert tried.count(1e30) > 1  # once to see the plan, and in a run
     with pytest.raises(Diverged, match="every run of the search"):
         tacit.search(steep, {"lr": [1e30]}, epsilon=3, delta=1e-3, runs=2)
+
+
+def with_model(ready: tacit.Prepared, model: nn.Module) -> tacit.Prepared:
+    return replace(ready, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5))
+
+
+@pytest.mark.parametrize("rates", [[0.5, 1.0], [0.5]], ids=["two", "one"])
+@pytest.mark.parametrize("kind", ["model", "tensor"])
+def test_runs_that_would_train_the_same_weights_are_refused_before_the_charge(
+    kind: str, rates: list[float], tmp_path: Path
+) -> None:
+    """Each would give away what those before it learned, and be charged for its own."""
+    first = own({"lr": 0.5}).model
+    table = first.weight.detach().clone()
+
+    def shared(settings: dict[str, Any]) -> tacit.Prepared:
+        ready = own(settings)
+        if kind == "model":
+            return with_model(ready, first)
+        ready.model.weight = nn.Parameter(table)  # as Embedding.from_pretrained does
+        return with_model(ready, ready.model)
+
+    ledger = tacit.Ledger(f"sqlite:///{tmp_path / 'budget.db'}")
+    budget = ledger.open("visits", epsilon=4, delta=1e-3)
+    with pytest.raises(InvalidArgument, match="prepare must make a fresh model each time"):
+        tacit.search(shared, {"lr": rates}, epsilon=3, delta=1e-3, runs=2, budget=budget)
+    assert budget.spent().epsilon == 0.0
+
+
+def test_a_run_does_not_begin_where_another_ended() -> None:
+    """Neither with its model, which was kept for its settings, nor with a copy of its weights."""
+    trained: dict[float, tacit.Prepared] = {}
+
+    def kept(settings: dict[str, Any]) -> tacit.Prepared:
+        return trained.setdefault(settings["lr"], own(settings))
+
+    def copied(settings: dict[str, Any]) -> tacit.Prepared:
+        ready = own(settings)
+        if "last" in weights:
+            ready.model.load_state_dict(weights["last"].state_dict())
+        weights["last"] = ready.model
+        return ready
+
+    weights: dict[str, nn.Module] = {}
+    for prepare in (kept, copied):
+        beginnings = runs_search._Beginnings()
+        with beginnings.of_a_run(first := prepare({"lr": 0.5})):
+            tacit.fit(first.model, first.optimizer, first.plan, first.dataset, delta=1e-3)
+        with (
+            pytest.raises(InvalidArgument, match="another run has trained"),
+            beginnings.of_a_run(prepare({"lr": 0.5})),
+        ):
+            pass
+        with beginnings.of_a_run(own({"lr": 0.5})):
+            pass
 
 
 def test_a_search_needs_an_accuracy_to_choose_by() -> None:

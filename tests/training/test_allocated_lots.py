@@ -263,6 +263,22 @@ def test_a_resumed_epoch_goes_on_with_its_own_lots(tmp_path: Path) -> None:
     assert len(before) + len(after) == plan.steps
 
 
+def test_a_resumed_epoch_is_not_dealt_to_records_in_another_order(tmp_path: Path) -> None:
+    """A record that has moved to the place of one that is to come would be in two lots of it."""
+    plan, within, between = plan_of(epochs=2), tmp_path / "within", tmp_path / "between"
+    run(plan, stop=2, save=within)
+    run(plan, stop=LOTS, save=between)
+    model = nn.Linear(1, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    turned = TensorDataset(
+        torch.arange(float(UNITS)).flip(0)[:, None], torch.zeros(UNITS, dtype=torch.long)
+    )
+    with pytest.raises(CheckpointError, match=r"dataset must hold the records .* same order"):
+        tacit.private(model, optimizer, plan, turned, resume=within)
+    assert read(between).state["tacit epoch"].values["order"] == ""
+    tacit.private(model, optimizer, plan, turned, resume=between)
+
+
 def test_a_run_is_kept_at_the_end_of_an_epoch(tmp_path: Path) -> None:
     plan, path = plan_of(epochs=2), tmp_path / "run.safetensors"
     run(plan, stop=LOTS, save=path)

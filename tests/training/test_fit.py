@@ -349,6 +349,8 @@ def test_held_out_data_must_not_be_the_same_tensors_or_rows() -> None:
         (private, TensorDataset(x[:EXAMPLES], y[:EXAMPLES])),
         (private, TensorDataset(x[EXAMPLES - 1 :], y[EXAMPLES - 1 :])),
         (TensorDataset(x[::2]), TensorDataset(x)),
+        (TensorDataset(x[::2]), TensorDataset(x[4::8])),
+        (Subset(TensorDataset(x, y), range(EXAMPLES)), TensorDataset(x[EXAMPLES - 1 :])),
         (rows[:EXAMPLES], rows[EXAMPLES - 1 :]),
     ]
     for one, other in pairs:

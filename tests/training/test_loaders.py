@@ -91,6 +91,8 @@ TABLE = TensorDataset(torch.arange(12))
         (Subset(ConcatDataset([TABLE, TABLE]), [0, 13]), None),
         (Subset(TABLE, [0, 0, 1]), ["Ann", "Ann", "Ben"]),
         (Subset(TABLE, []), None),
+        (ConcatDataset([TensorDataset(TABLE.tensors[0][at::2]) for at in (0, 1)]), None),
+        (ConcatDataset([TensorDataset(torch.zeros(1, 2).expand(3, 2)), TABLE]), None),
     ],
 )
 def test_selections_that_hold_an_example_once(dataset: Any, groups: Any) -> None:
@@ -106,6 +108,7 @@ def test_selections_that_hold_an_example_once(dataset: Any, groups: Any) -> None
         (ConcatDataset([TABLE, TABLE]), None),
         (ConcatDataset([Subset(TABLE, [0, 1]), Subset(TABLE, [1, 3])]), None),
         (Subset(ConcatDataset([TABLE, TABLE]), [-24, 12]), None),
+        (ConcatDataset([TABLE, TensorDataset(*(one[3:5] for one in TABLE.tensors))]), None),
         (Subset(TABLE, [0, 0, 1]), ["Ann", "Ben", "Ben"]),
     ],
 )

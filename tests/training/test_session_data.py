@@ -439,3 +439,52 @@ def test_a_generator_of_the_loops_own_is_named_as_a_possible_cause(lasting: bool
         session(model) as dp,
     ):
         dp.accumulate(next(dp.lots()), noisy)
+
+
+def by_size(examples: list[Any]) -> tuple[Tensor, Tensor]:
+    """Sorts the rows, as examples of packed sequences do."""
+    rows = sorted(examples, key=lambda one: -float(one[0].norm()))
+    return torch.stack([x for x, _ in rows]), torch.stack([y for _, y in rows])
+
+
+def noisy_losses(model: nn.Module) -> Any:
+    """The loop's own random numbers keep the check from looking at a row by itself."""
+
+    def losses(batch: Any) -> Tensor:
+        x, y = batch
+        return functional.cross_entropy(model(x + 0.01 * torch.randn_like(x)), y, reduction="none")
+
+    return losses
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("users", [False, True], ids=["examples", "users"])
+def test_a_collate_that_moves_rows_is_refused(users: bool, workers: int) -> None:
+    """Rows of several users would be clipped as one, and each user's in several places."""
+    whose = {"unit": "user", "examples_per_user": 4, "examples": 10, "lot_size": 5} if users else {}
+    model = network()
+    with (
+        pytest.raises(InvalidArgument, match="collate must keep the rows"),
+        session(
+            model,
+            plan=plan(**whose),
+            groups=np.arange(EXAMPLES) // 4 if users else None,
+            collate=by_size,
+            performance=Performance(workers=workers),
+        ) as dp,
+    ):
+        dp.accumulate(next(dp.lots()), noisy_losses(model))
+
+
+def test_a_collate_that_numbers_its_rows_or_draws_at_random_moves_none() -> None:
+    def numbered(examples: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+        x = torch.stack([x for x, _ in examples])
+        labels = torch.stack([y for _, y in examples])
+        return x + 0.01 * torch.randn_like(x), labels, torch.arange(len(examples))
+
+    model = network()
+    with session(model, plan=plan(steps=1), collate=numbered) as dp:
+        for lot in dp.lots():
+            dp.accumulate(lot, lambda batch: noisy_losses(model)(batch[:2]))
+            dp.step()
+    assert dp.steps_taken == 1

@@ -778,3 +778,57 @@ def test_rows_as_columns_of_a_product(rows: int) -> None:
         (own,) = torch.autograd.grad(losses()[at], weight)
         exact += own * min(1.0, 0.7 / float(own.norm()))
     assert torch.allclose(found, exact, atol=1e-5)
+
+
+class Remembering(nn.Module):
+    """Takes off an average that it keeps of all rows so far, where no buffer shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.mean = network(), 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * float(x.mean())
+        found: Tensor = self.inner(x - self.mean)
+        return found
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"performance": Performance(batch=1)}, {"plan": plan(noise="exact")}],
+    ids=["batches", "one by one", "exact"],
+)
+def test_what_a_model_keeps_of_rows_before_is_mixing(changed: dict[str, Any]) -> None:
+    """Also where no batch has two rows, so that nothing else could mix them."""
+    model = Remembering()
+    with (
+        pytest.raises(UnsupportedModel, match=r"so (that )?examples are mixed"),
+        session(model, **changed) as dp,
+    ):
+        dp.accumulate(next(dp.lots()), cross_entropy(model))
+
+
+class Doubling(nn.Module):
+    """After the rehearsal it changes its input, which the first layer's gradient needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.after = network(), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(x)
+        if self.after:
+            x.mul_(2)
+        return found
+
+
+def test_a_change_in_place_is_refused_without_the_size_of_the_lot() -> None:
+    model = Doubling()
+    with (
+        pytest.raises(UnsupportedModel, match=r"a tensor of 2 dimensions .* changed in place"),
+        session(model) as dp,
+    ):
+        for lot in dp.lots():
+            model.after = lot.step > 1
+            dp.accumulate(lot, cross_entropy(model))
+            dp.step()

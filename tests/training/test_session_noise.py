@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import tacit
 from tacit.training.noise import grid_step, noise_in_steps
@@ -217,7 +217,7 @@ def test_noise_covers_data_sets_of_any_kind() -> None:
     assert all(bool((p != b).all()) for p, b in zip(model.parameters(), before, strict=True))
 
 
-def masked_sum(rows: TensorDataset, **changed: Any) -> Tensor:
+def masked_sum(rows: Any, **changed: Any) -> Tensor:
     """The sum of a lot of all rows, in clips, by a model with dropout; torch was seeded with 0."""
     model = nn.Sequential(nn.Dropout(0.5), network())
     grads = Grads(model, optimizer := sgd(model))
@@ -239,6 +239,41 @@ def test_masks_of_a_known_seed_do_not_tie_rows_together() -> None:
     assert known[0] == pytest.approx(0.0, abs=1e-3)
     assert known[1] > 2.0
     assert float(torch.dist(masked_sum(rows), masked_sum(rows))) > 2.0  # as with other rows
+
+
+class SeededByRow(Dataset[Any]):
+    """Seeds with the number of a row before reading it, as for augmentations that are repeated."""
+
+    def __init__(self, rows: TensorDataset) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: int) -> Any:
+        torch.manual_seed(at)
+        random.seed(at)
+        np.random.seed(at)  # noqa: NPY002 - the generator that people seed
+        return self._rows[at]
+
+
+def test_a_data_set_that_seeds_does_not_decide_the_masks() -> None:
+    rows = SeededByRow(data(200))
+    assert float(torch.dist(masked_sum(rows), masked_sum(rows))) > 2.0
+
+
+def test_what_is_drawn_after_a_data_set_has_seeded_is_secret() -> None:
+    seen: list[tuple[float, ...]] = []
+    for _ in range(2):
+        with session(dataset=SeededByRow(data()), plan=plan(steps=1)) as dp:
+            for lot in dp.lots():
+                for batch in lot:
+                    if not lot.is_rehearsal:
+                        drawn_here = random.random(), np.random.rand()  # noqa: NPY002
+                        seen.append((float(torch.rand(())), *map(float, drawn_here)))
+                    dp.backward(cross_entropy(dp.model)(batch))
+                dp.step()
+    assert all(len({*each}) == len(seen) > 1 for each in zip(*seen, strict=True))
 
 
 @pytest.mark.parametrize("alone", [None, 0, 1, 2], ids=["all", "torch", "python", "numpy"])

@@ -31,6 +31,7 @@ from .sessions import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tacit.training.session import Session
 
@@ -512,6 +513,21 @@ def test_public_training_in_between() -> None:
             pass
         whole_lot(dp, lot, cross_entropy(model))
         assert dp.steps_taken == 3
+
+
+def test_a_statement_says_that_public_data_were_trained_on(tmp_path: Path) -> None:
+    """Nobody else can know, and the claim holds only if they are public; a checkpoint keeps it."""
+    told = "dp.public()"
+    model = network()
+    with session(model, plan=full()) as dp:
+        whole_lot(dp, next(dp.lots()), cross_entropy(model))
+        assert not any(told in one for one in dp.statement(1e-3).assumptions)
+        with dp.public():
+            pass
+        assert any(told in one for one in dp.statement(1e-3).assumptions)
+        dp.save(tmp_path / "a")
+    again = session(plan=full(), resume=tmp_path / "a")
+    assert any(told in one for one in again.statement(1e-3).assumptions)
 
 
 def test_exceptions_in_public_close_it_again() -> None:

@@ -90,6 +90,35 @@ def test_the_same_lot_gives_the_same_sum_for_every_batch_size() -> None:
         assert sessions.close(other, {name: value.double() for name, value in one.items()})
 
 
+class OfSums(nn.Module):
+    """Weights that are sums of parameters: autograd has one tensor for the gradients of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        shapes = {"base": (4, WIDTH), "change": (4, WIDTH), "turned": (WIDTH, 4), "pooled": (6, 4)}
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape, generator=generator)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = functional.linear(x, self.base + self.change + self.turned.mT)
+        return hidden[:, :3] + hidden @ self.pooled.sum(0).unsqueeze(1)
+
+
+@pytest.mark.parametrize("batch", [3, 5])
+def test_the_next_batch_is_added_once_to_weights_that_are_sums(batch: int) -> None:
+    model = OfSums()
+    grads = Grads(model, optimizer := sgd(model))
+    performance = Performance(batch=batch)
+    with session(model, optimizer=optimizer, performance=performance) as dp:
+        lot = next(dp.lots())
+        units = drawn(lot).tolist()
+        whole_lot(dp, lot, cross_entropy(model))
+    truth = example_sum(OfSums(), data(), units, CLIP)
+    assert len(units) > batch
+    assert sessions.close(grads.steps[0], {name: value / 12 for name, value in truth.items()})
+
+
 def test_noise_is_added_once_per_lot_and_not_per_batch() -> None:
     """With the same seed and much noise, batches of 1 and one batch release the same numbers."""
     one, _ = first_step(1, noise_multiplier=3.0)

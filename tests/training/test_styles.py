@@ -123,6 +123,7 @@ def test_the_clip_finds_the_median() -> None:
         (lambda: PerGroup(1.0), "bounds must map parameters' names to numbers, got 1.0"),
         (lambda: PerGroup("head"), "bounds must map parameters' names to numbers, got 'head'"),
         (lambda: Automatic(stability=0.0), "stability must be a positive finite number, got 0.0"),
+        (lambda: Automatic(stability=1e-30), "stability must be at least 1e-12, got 1e-30"),
         (lambda: AdaptiveQuantile(count_noise=0.0), "count_noise .* got 0.0"),
         (lambda: AdaptiveQuantile(count_noise=1.0, quantile=1.0), "quantile .* got 1.0"),
         (lambda: AdaptiveQuantile(count_noise=1.0, learning_rate=-1), "learning_rate .* got -1"),

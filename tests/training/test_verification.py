@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from tacit.errors import ProtocolError, UnsupportedModel
 from tacit.training import PerGroup
@@ -15,7 +16,20 @@ from tacit.training.clipping import engine, sums
 from tacit.training.performance import Performance
 
 from . import sessions
-from .sessions import CLIP, EXAMPLES, cross_entropy, data, network, plan, session, whole_lot
+from .sessions import (
+    CLIP,
+    EXAMPLES,
+    Grads,
+    cross_entropy,
+    data,
+    drawn,
+    example_sum,
+    network,
+    plan,
+    session,
+    sgd,
+    whole_lot,
+)
 
 if TYPE_CHECKING:
     import tacit
@@ -140,6 +154,29 @@ def test_the_check_is_made_once_and_again_when_asked() -> None:
             dp.step()
     # A rehearsal of five passes, or eight rows and four repetitions; and twenty twice, or the rest.
     assert seen == [7, 2, 7, 2]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_check_may_be_asked_for_in_the_middle_of_a_lot(workers: int) -> None:
+    """Batches no larger than those that are watched are cut and loaded again, too."""
+    model = network()
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+    rows = data()
+    fetched = rows if not workers else Subset(rows, range(len(rows)))
+    performance = Performance(batch=2, workers=workers)
+    with session(model, optimizer=optimizer, dataset=fetched, performance=performance) as dp:
+        lot = next(dp.lots())
+        units = drawn(lot).tolist()
+        for batch in lot:
+            if not lot.is_rehearsal and len(lot._draw.left) == len(units) - 4:
+                dp.verify()
+            dp.backward(cross_entropy(model)(batch))
+        assert dp.verify() is not None
+        dp.step()
+    truth = example_sum(network(), rows, units, CLIP)
+    assert len(units) > 8
+    assert sessions.close(grads.steps[0], {name: value / 12 for name, value in truth.items()})
 
 
 def test_batches_of_one_unit_are_not_watched_forever() -> None:

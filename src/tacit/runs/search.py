@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -38,10 +39,11 @@ from tacit.selection import PrivateScore, PublicScore, private_search
 from tacit.statement import Statement, extended, rounded_up
 from tacit.training.distributed.world import launched
 from tacit.training.evaluation import counted, judges_rows
-from tacit.training.fit import Prepared, check_trainable
+from tacit.training.fingerprint import new_key, tags
+from tacit.training.fit import Prepared, averaged, check_trainable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from torch import nn
@@ -189,7 +191,8 @@ def search(
     Guarantee:
         The result is (ε, δ)-differentially private, as ``tacit.selection.private_search`` has it,
         if held-out data are independent of the private ones. Each run trains by its plan with the
-        noise that was found for the search as a whole, or is refused.
+        noise that was found for the search as a whole, and from weights that no other run of this
+        call has trained, or is refused.
 
     >>> import tacit, torch
     >>> x = torch.randn(300, 4)
@@ -216,6 +219,8 @@ def search(
     if budget is not None:
         budget.check_protects(plan.unit, plan.adjacency)
 
+    beginnings = _Beginnings()
+
     def train(candidate: dict[str, Any], allowance: Allowance) -> Trained:
         prepared = prepare(candidate)
         terms = RunTerms(
@@ -224,7 +229,8 @@ def search(
         )  # fmt: skip
         job = Job(terms, nowhere())
         chosen = job.reserve(_with_noise(Outline(prepared.plan), allowance))
-        return job.fit(replace(prepared, plan=chosen))
+        with beginnings.of_a_run(prepared):
+            return job.fit(replace(prepared, plan=chosen))
 
     found = private_search(
         train, candidates, epsilon, failure, score=PublicScore(_held_out),
@@ -237,6 +243,55 @@ def search(
         found, model=_in_module(found.model, prepare(found.candidate)), unit=plan.unit,
         own=found.model.statement,
     )  # fmt: skip
+
+
+_NOT_FRESH = (
+    "prepare must make a fresh model each time, got weights that another run {has}, and what that "
+    "one learned would not be counted; make or copy the model, and tensors that it is made of "
+    "(from_pretrained), within prepare"
+)
+
+
+@final
+class _Beginnings:
+    """The weights that runs begin with: none may be another run's result.
+
+    Weights are known by their values, whatever brought them along: each that was trained got noise.
+    """
+
+    def __init__(self) -> None:
+        self._key = new_key()
+        self._trained: set[bytes] = set()
+
+    @contextmanager
+    def of_a_run(self, prepared: Prepared) -> Iterator[None]:
+        """Goes around the training of one run."""
+        before = self._tags(prepared)
+        if averaged(prepared.schedule.average) or not self._trained.isdisjoint(before.values()):
+            raise InvalidArgument(_NOT_FRESH.format(has="has trained"))
+        try:
+            yield
+        finally:
+            after = self._tags(prepared)
+            self._trained.update(tag for name, tag in after.items() if tag != before[name])
+
+    def _tags(self, prepared: Prepared) -> dict[str, bytes]:
+        return tags({str(at): one for at, one in enumerate(_trainable(prepared))}, self._key)
+
+
+def _trainable(prepared: Prepared) -> list[torch.Tensor]:
+    """What a run's optimizers train."""
+    given = prepared.optimizer
+    optimizers = (given,) if isinstance(given, torch.optim.Optimizer) else tuple(given)
+    held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
+    return [one for one in held if one.requires_grad and one.numel()]
+
+
+def _check_apart(one: Prepared, other: Prepared) -> None:
+    """Refuses two runs that would train the same memory, before anything is charged."""
+    ours, theirs = ({p.untyped_storage()._cdata for p in _trainable(each)} for each in (one, other))
+    if not ours.isdisjoint(theirs):
+        raise InvalidArgument(_NOT_FRESH.format(has="trains"))
 
 
 def _check_won(found: Winner) -> None:
@@ -256,8 +311,9 @@ def _common_plan(
             f"candidates must list values of settings, as {{'lr': [0.5, 1]}}, got {candidates!r}"
         )
     plans = []
-    for values in product(*candidates.values()):
-        chosen = dict(zip(candidates, values, strict=True))
+    before: Prepared | None = None
+    every = [dict(zip(candidates, values, strict=True)) for values in product(*candidates.values())]
+    for chosen in every if len(every) > 1 else 2 * every:
         prepared = prepare(chosen)
         if not isinstance(prepared, Prepared):
             raise InvalidArgument(
@@ -274,6 +330,9 @@ def _common_plan(
                 "prepare must return correct=f, for f(model, batch) that is true for each row that "
                 "is right: the best run is found by accuracy, not by metrics"
             )
+        if before is not None:
+            _check_apart(before, prepared)
+        before = prepared
         plans.append(replace(prepared.plan, noise_multiplier=1.0))
         if _released_by(plans[-1]) != _released_by(plans[0]):
             raise InvalidArgument(

@@ -32,7 +32,7 @@ from tacit.training.noise import (
     rounding_cost,
 )
 from tacit.training.run_state import RunState
-from tacit.training.sampling import Groups, LotSampler, RunningEpoch
+from tacit.training.sampling import Allocation, Groups, LotSampler, RunningEpoch
 from tacit.training.styles import Automatic
 from tacit.training.updates import Updates
 from tacit.training.verification import Chance, CheckSchedule, Verifier
@@ -134,14 +134,15 @@ def assembled(world: World, setup: Setup) -> SessionParts:
     memory = memory_of(plan)
     if memory is not None:
         memory.gather = world.gathered
+    order = _order(setup)
     run_state = RunState(
         plan,
         claim.Run(last_step, unsafe=seed is not None),
         charges,
         ClipState(plan, bounds, weights.device),
-        RunningEpoch(plan),
+        RunningEpoch(plan, order),
         memory,
-        _groups(world, plan, seed),
+        _groups(world, plan, seed, order),
         resumed=setup.resume is not None,
     )
     if setup.resume is not None:
@@ -272,12 +273,19 @@ def _spread(
     return sharded, Shares(world, plain, whole_numbers=exact)
 
 
-def _groups(world: World, plan: Plan, seed: int | None) -> Groups | None:
+def _order(setup: Setup) -> str:
+    """What tells the places of records, where later lots go by who was in earlier ones."""
+    if setup.plan.groups == 1 and not isinstance(setup.plan.sampling, Allocation):
+        return ""
+    return agreement.order_of(setup.dataset, setup.groups)
+
+
+def _groups(world: World, plan: Plan, seed: int | None, order: str) -> Groups | None:
     """Groups of records that take turns, if the plan has them; dealt before the first step."""
     if plan.groups == 1:
         return None
     streams = world.streams(None if seed is None else (seed, 0))
-    return Groups(plan.examples, plan.groups, streams("groups"))
+    return Groups(plan.examples, plan.groups, streams("groups"), order)
 
 
 # ---- what computes lots

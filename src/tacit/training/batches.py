@@ -514,9 +514,15 @@ class Cutter:
 
         A batch that is padded to its longest row may change shape with one of its rows, and random
         numbers with it: then units of the batch itself stand in, of which one choice always fits.
-        Without ``strangers`` they do so in any case.
+        One unit by itself comes again as it is. Without ``strangers`` they do so in any case.
         """
         units, last = batch.units, len(batch.units) - 1
+        if not last:  # nothing to mix with but what is kept: the very same, twice
+            for _ in range(2):
+                yield batch.counting_only(0), copied(data)
+            return
+        if strangers:
+            self._check_order(batch, data)
         one = [{last: units[0]}, {0: units[last]}]
         rest = range(1, len(units))
         most = [{at: units[at + 1 if at < last else 1] for at in rest}]
@@ -530,6 +536,24 @@ class Cutter:
         if alone is not None:
             yield batch.counting_only(unit), copied(data)
             yield batch.alone(unit), alone
+
+    def _check_order(self, batch: Batch, data: Any) -> None:
+        """Refuses a ``collate`` that moves units: whose rows are, and which count, goes by places.
+
+        Its repetitions would agree, for it moves the same rows in all of them.
+        """
+        if self.resident is not None:
+            return
+        turned = batch.rows.reshape(-1, batch.per_unit)[::-1].ravel()
+        again, other_way = (
+            next(self.loaded([one])) for one in (batch, batch._replace(rows=turned))
+        )
+        if moves_units(data, again, other_way, batch.per_unit, len(batch.rows)):
+            raise InvalidArgument(
+                "collate must keep the rows of a batch in the order in which it is given them: "
+                "whose they are, and which only pad the batch, goes by their places; sort nothing "
+                "there (pack_padded_sequence takes enforce_sorted=False)"
+            )
 
     def _alone(self, batch: Batch, data: Any) -> tuple[int, Any]:
         """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
@@ -611,10 +635,30 @@ def row_shapes(data: Any, rows: int) -> tuple[tuple[int, ...], ...]:
 
 def same_tensors(data: Any, again: Any) -> bool:
     """Whether two batches hold the same tensors, to the last bit."""
-    return all(
-        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-        for one, other in zip(_tensors(data), _tensors(again), strict=False)
-    )
+    return all(map(_same, _tensors(data), _tensors(again)))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    same = one.shape == other.shape
+    return same and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def moves_units(data: Any, again: Any, turned: Any, per_unit: int, rows: int) -> bool:
+    """Whether no tensor that tells units apart has them the other way round if they are given so.
+
+    ``again`` shows what is drawn at random, which tells nothing.
+    """
+
+    def reversed_(one: Tensor) -> Tensor:
+        found: Tensor = one.unflatten(0, (-1, per_unit)).flip(0).flatten(0, 1)
+        return found
+
+    kept = [
+        _same(other_way, reversed_(one))
+        for one, same, other_way in zip(*map(_tensors, (data, again, turned)), strict=False)
+        if len(one) == rows and _same(one, same) and not _same(one, reversed_(one))
+    ]
+    return bool(kept) and not any(kept)
 
 
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:

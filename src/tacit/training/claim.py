@@ -44,6 +44,10 @@ _TOGETHER = (
     "hashes were compared before the first step), and nobody listens to what they send each other, "
     "which are sums without noise and the key of sampling and noise"
 )
+_IN_PUBLIC = (
+    "what changed the weights in dp.public(), beside the steps of the plan, is public or was "
+    "released by these: nobody has checked that, and nothing of it is counted"
+)
 _SEEDED = "a fixed seed was used for sampling and noise: THIS VOIDS THE GUARANTEE"
 _THREAT_MODEL = (
     "the claim holds against whoever sees the result of every single step, and so against whoever "
@@ -77,14 +81,15 @@ _NOT_PROMISED = (
 @final
 @dataclass(slots=True)
 class Run:
-    """What is fixed when a run starts, and kept in its checkpoints."""
+    """What a claim must say of a run beside its plan: it is kept in its checkpoints."""
 
     last_step: int
     unsafe: bool  # a fixed seed was used, now or before
+    in_public: bool = False  # dp.public() was used, now or before
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"last_step": self.last_step, "unsafe": self.unsafe}
+        return {"last_step": self.last_step, "unsafe": self.unsafe, "in_public": self.in_public}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the run of a checkpoint."""
@@ -92,6 +97,7 @@ class Run:
             raise CheckpointError("the checkpoint does not say whether a fixed seed was used")
         self.last_step = state_dict["last_step"]  # which check_steps let pass
         self.unsafe = self.unsafe or state_dict["unsafe"]
+        self.in_public = self.in_public or bool(state_dict.get("in_public"))
 
 
 def check_steps(taken: int, last: object, plan: Plan, path: object) -> int:
@@ -139,6 +145,8 @@ def statement(
         assumptions = (*assumptions, _KEPT_NOISE)
     if ranks > 1:
         assumptions = (*assumptions, _TOGETHER.format(ranks=ranks))
+    if run.in_public:
+        assumptions = (*assumptions, _IN_PUBLIC)
     if ledger is None:
         assumptions = (*assumptions, _UNCOUNTED)
     return Statement(

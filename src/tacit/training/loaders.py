@@ -102,7 +102,7 @@ def check_once(dataset: Any, groups: Sequence[Any] | NDArray[Any] | None) -> Non
 
 
 def keys_of(*datasets: Any) -> list[NDArray[np.int64]]:
-    """A number for every row of each: the same where it is the same row of the same data set.
+    """A number for every row of each: the same where it is one row of one data set, or of memory.
 
     >>> whole = TensorDataset(torch.arange(4))
     >>> [keys.tolist() for keys in keys_of(Subset(whole, [3, 1]), whole)]
@@ -123,7 +123,8 @@ def _read_from(
         return _read_from(dataset.dataset, np.asarray(dataset.indices, dtype=np.int64)[rows])
     if not isinstance(dataset, ConcatDataset):
         counted = rows if rows.min(initial=0) >= 0 else rows % len(dataset)
-        return np.full(len(rows), id(dataset)), counted
+        source, start, step = _memory_of(dataset)
+        return np.full(len(rows), source), start + step * counted
     ends = np.asarray(dataset.cumulative_sizes)
     rows = rows % ends[-1]
     parts, sources, places = np.searchsorted(ends, rows, side="right"), rows.copy(), rows.copy()
@@ -132,6 +133,19 @@ def _read_from(
         start = int(ends[at - 1]) if at else 0
         sources[mine], places[mine] = _read_from(part, rows[mine] - start)
     return sources, places
+
+
+def _memory_of(dataset: Any) -> tuple[int, int, int]:
+    """Where rows lie: whose memory it is, where the first begins, and how far it is to the next.
+
+    Of tensors, so that slices of one are known for what they are; other data sets are their own.
+    """
+    if type(dataset) is TensorDataset:
+        first = dataset.tensors[0]
+        if first.layout == torch.strided and first.numel() and first.stride(0):
+            size, memory = first.element_size(), first.untyped_storage().data_ptr()
+            return memory, int(first.storage_offset()) * size, first.stride(0) * size
+    return id(dataset), 0, 1
 
 
 def make_loader(

@@ -253,6 +253,7 @@ class Computation:
         self.draw: Draw | None = None
         self._batch: Batch | None = None  # the one that waits for dp.backward()
         self._tried: Batch | None = None  # the one that is being loaded or computed
+        self._watched = False  # whether its pass is compared: a check may be asked for meanwhile
         self._stuck = 0
         self._without_gradients: set[int] = set()  # steps in which some weight had none
         self._turn = 0  # of the loops over lots, the one that has begun last
@@ -332,7 +333,7 @@ class Computation:
         """The batches of ``draw`` that are left; before them the rehearsal, if it has one."""
         self.stop()
         self._after_leaving_early()
-        self.chance.begin_lot()
+        self.chance.begin()
         self._turn += 1
         turn = self._turn
         if draw.rehearses:
@@ -377,11 +378,15 @@ class Computation:
             resident = cutter.resident is not None
             loads = iter(()) if resident else cutter.loaded(batches)
             for at, batch in enumerate(batches):
-                if at and cutter.size(draw.left, watched=verifier.watches) != batch.cut_to:
+                size = cutter.size(draw.left, watched=verifier.watches)
+                if at and (verifier.watches or size != batch.cut_to):
                     break  # what is left is cut again
                 self._check_turn(turn)
                 self._tried = batch
-                data = None if resident else next(loads)
+                data = None
+                if not resident:
+                    data = next(loads)
+                    self.chance.begin()
                 if self._replayed(draw, batch, data):
                     continue
                 data = next(cutter.loaded([batch])) if resident else data
@@ -616,6 +621,7 @@ class Computation:
     def _begin_pass(self, batch: Batch, data: Any) -> None:
         """Records what is computed until ``stop`` as the forward pass of ``batch``."""
         rows, watched = len(batch.rows), self._verifier.watches
+        self._watched = watched
         signature = None if watched else self._signature(batch, data)
         may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
         self._entered = ExitStack()
@@ -665,7 +671,7 @@ class Computation:
             )
         with torch._C.DisableTorchFunction():  # to the recorder every look at a tensor is a call
             _check_losses(losses, len(batch.rows), self._advice)
-        if self._verifier.watches:
+        if self._watched:
             _check_graph(losses)
         self._engine.stop()
         guard.check_buffers()
@@ -674,7 +680,7 @@ class Computation:
         if batch.is_company:
             self._batch = self._tried = None
             return
-        if self._verifier.watches:
+        if self._watched:
             self._verify(batch, losses, result)
         else:
             self._count_in(batch, result)
@@ -693,7 +699,7 @@ class Computation:
 
     def _counts_at_once(self, batch: Batch) -> bool:
         """Whether a batch's sums are sent as they are: no check, rounding or compiler waits."""
-        waits = batch.is_company or self._verifier.watches or self._rehearses
+        waits = batch.is_company or self._watched or self._rehearses
         return self._with_others and not (
             waits or self._plan.noise == "exact" or self._engine.compiles
         )
@@ -723,11 +729,10 @@ class Computation:
                 self.rehearsed = Rehearsed(
                     len(batch.units), self._engine.reports, structure.entangled
                 )
-            verifier.first(batch, losses, result, structure, clip)
+            always_one = not self._cutter.sizer.may_hold_two(self._plan.views)
+            verifier.first(batch, losses, result, structure, clip, always_one=always_one)
             if not verifier.wants_probe:
                 self._count_in(batch, result)
-                if not self._cutter.sizer.may_hold_two(self._plan.views):
-                    verifier.rest()  # no batch will ever do
         else:
             verifier.compare(batch, losses, result, clip)
 

@@ -88,8 +88,9 @@ class RunningEpoch:
     must not come again. Between epochs it holds nothing.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, order: str = "") -> None:
+        """``order`` tells the records' places from those of another run of the program."""
+        self._plan, self._order_of_data = plan, order
         self.lost = 0  # steps of the run that were charged and lost before
         self._lots: NDArray[np.int64] | None = None
         self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -133,6 +134,7 @@ class RunningEpoch:
             "count": len(self._ends),
             "drawn": self._next,
             "lost": self.lost,
+            "order": self._order_of_data if self._ends else "",
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
@@ -143,6 +145,7 @@ class RunningEpoch:
         fits = (lots.shape, count) == ((places[0],), places[1]) and 0 <= drawn <= max(count - 1, 0)
         if not fits or (count and not 0 <= lots.min() <= lots.max() < count):
             raise CheckpointError("the checkpoint's epoch is not one of its plan's")
+        _check_order(state_dict, self._order_of_data)
         self.drop()
         self.lost = int(state_dict["lost"])
         if count:
@@ -278,8 +281,9 @@ class Groups:
     [[1, 3], [0, 2, 4, 6, 7, 8, 9], [5]]
     """
 
-    def __init__(self, records: int, count: int, stream: Stream) -> None:
-        self._records, self._count = records, count
+    def __init__(self, records: int, count: int, stream: Stream, order: str = "") -> None:
+        """``order`` is as for ``RunningEpoch``."""
+        self._records, self._count, self._order = records, count, order
         self._key = bytes(one_time_key(stream))
         self.needed = True  # until the last step
         self._members: list[NDArray[np.int64]] | None = None
@@ -295,14 +299,28 @@ class Groups:
         return self._members[group]
 
     def state_dict(self) -> dict[str, Any]:
-        """The key, for a checkpoint; none after the last step."""
-        return {"key": self._key.hex() if self.needed else ""}
+        """The key, for a checkpoint, and the order that it is about; none after the last step."""
+        return {"key": self._key.hex(), "order": self._order} if self.needed else {"key": ""}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the groups of a checkpoint."""
         key = bytes.fromhex(str(state_dict["key"]))
         if len(key) not in (0, len(self._key)):
             raise CheckpointError("the checkpoint's key of groups is not of 32 bytes")
+        _check_order(state_dict, self._order)
         self.needed = bool(key)
         if key:
             self._key, self._members = key, None
+
+
+def _check_order(before: Mapping[str, Any], order: str) -> None:
+    """Refuses other records in the places by which a checkpoint names them.
+
+    A record that has moved would come again in its epoch, or before its group's turn.
+    """
+    known = str(before.get("order", ""))
+    if known and known != order:
+        raise CheckpointError(
+            "dataset must hold the records that it held before, in the same order: who is in which "
+            "lot goes by their places; seed random_split, and sort lists of files"
+        )

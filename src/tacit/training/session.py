@@ -227,11 +227,13 @@ class Session:
     def public(self) -> Iterator[None]:
         """Ordinary autograd and optimizer steps on public data: nothing is recorded or charged.
 
-        What is computed here from private data is not protected.
+        What is computed here from private data is not protected, and so the statement says as an
+        assumption that there was none.
         """
         guard = self._custody.inside()
         self._between_lots("dp.public()")
         guard.check_all()
+        self._run_state.run.in_public = True
         self._forget_recordings()
         guard.allow(allowed=True)
         modules = guard.modules

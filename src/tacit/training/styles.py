@@ -24,6 +24,7 @@ from tacit._validation import open_probability, positive
 from tacit.errors import InvalidArgument
 
 _SMALLEST_CLIP, _LARGEST_CLIP = 1e-12, 1e12
+_LEAST_STABILITY = 1e-12  # squares of single precision vanish below 1e-22
 
 
 @final
@@ -94,13 +95,19 @@ def _pairs(bounds: object) -> Iterable[tuple[str, float]]:
 class Automatic:
     """Normalises every gradient to just below the clip: g·C/(‖g‖ + γ) (AUTO-S, Bu et al. 2023).
 
-    ``stability`` is γ > 0. The clip is then no more than a unit of the learning rate.
+    ``stability`` is γ ≥ 1e-12. The clip is then no more than a unit of the learning rate.
     """
 
     stability: float = 0.01
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stability", positive("stability", self.stability))
+        stability = positive("stability", self.stability)
+        if stability < _LEAST_STABILITY:
+            raise InvalidArgument(
+                f"stability must be at least {_LEAST_STABILITY:g}, got {self.stability!r}: norms "
+                "that single precision takes for 0 would be raised above the clip; 0.01 is usual"
+            )
+        object.__setattr__(self, "stability", stability)
 
 
 @final

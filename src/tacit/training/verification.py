@@ -190,10 +190,6 @@ class Verifier:
         """Checks again, as the modules are others now."""
         self._met.clear()
 
-    def rest(self) -> None:
-        """Checks no more batches."""
-        self._armed = False
-
     @property
     def watches(self) -> bool:
         """Whether the current batch is one of those that are compared."""
@@ -234,15 +230,21 @@ class Verifier:
         result: BatchSums,
         structure: Structure | None,
         clip: float,
+        *,
+        always_one: bool = False,
     ) -> None:
-        """Takes note of a batch; one unit alone mixes with nothing, and counts at once."""
+        """Takes note of a batch; one unit alone mixes with nothing, and counts at once.
+
+        If there is ``always_one``, only what is kept from batch to batch could mix units.
+        """
         self._check_reached(result)
         self._prints = self._prints[-1:]
-        if len(batch.units) > 1:
+        if len(batch.units) > 1 or always_one:
             dtypes = {losses.dtype} | {use.dtype for use in (structure.uses if structure else ())}
             tolerance = max(_TOLERANCE.get(dtype, _HALF_TOLERANCE) for dtype in dtypes)
             other = max(_OTHER_SHAPE.get(dtype, _HALF_OTHER_SHAPE) for dtype in dtypes)
             self._first = _Pass(batch, losses.detach(), result, tolerance, other)
+        if len(batch.units) > 1:
             return
         self._prints = []
         released = _distance(result.sums, {})
@@ -265,6 +267,8 @@ class Verifier:
         elif self._company is None:
             self._company = result, float(_norms(result)[batch.only])
             self._chance = not same_random_state(self._random)
+        elif len(first.batch.units) == 1:
+            self._compare_again(first, self._company[0], result)
         elif not self._chance:
             alone = result, float(_norms(result)[batch.only])
             self._compare_alone(first, self._company, alone, clip)
@@ -292,6 +296,15 @@ class Verifier:
                 "so examples are mixed: leave padding out of averages (a mask; see "
                 "tacit.losses.token_mean), put it at the ends of rows (padding_side='right'), and "
                 f"divide by nothing that the batch decides; or the loop draws {_OWN_NUMBERS}"
+            )
+
+    def _compare_again(self, first: _Pass, before: BatchSums, result: BatchSums) -> None:
+        """The same unit alone, twice: nothing that the first pass left may show in the second."""
+        if not _close(_norms(before), _norms(result), first.tolerance):
+            raise UnsupportedModel(
+                "a unit's gradient is another one when it is computed again: the model or the loop "
+                "keeps something of the rows before it (an average in an attribute, a queue), so "
+                f"that examples are mixed; keep nothing of them; or the loop draws {_OWN_NUMBERS}"
             )
 
     def _compare_replaced(
@@ -537,9 +550,10 @@ class Chance:
     everybody knows. From a seed that nobody knows, all rows draw alike, whoever is there.
 
     Guarantee:
-        Lots begin with seeds of ``stream``, also after a loop, a metric or a callback has seeded
-        any of them. Processes that train together have one each. Generators of one's own are not
-        seen. Without a stream nothing is seeded.
+        Lots, and batches that were loaded, begin with seeds of ``stream``, also after a loop, a
+        metric, a callback or a data set has seeded any of them. Processes that train together have
+        one each. Generators of one's own are not seen, nor what seeds between a batch and its
+        losses. Without a stream nothing is seeded.
     """
 
     def __init__(self, stream: Stream | None) -> None:
@@ -554,8 +568,11 @@ class Chance:
             self._renew_torch(self._stream)
             self._renew_others(self._stream)
 
-    def begin_lot(self) -> None:
-        """Draws from other seeds; of torch's only if it was seeded since, for only it tells."""
+    def begin(self) -> None:
+        """Draws from other seeds; of torch's only if it was seeded since, for only it tells.
+
+        A data set that seeds by the number of a row would leave the last row's seed to dropout.
+        """
         if self._before is None or self._stream is None:
             return
         if self._was_seeded:

@@ -290,6 +290,7 @@ def embedding_cases() -> list[Case]:
         case("embedding bag, offsets, mean", lambda: networks.RaggedBag("mean"), repeated(7, 5), lengths(5), rules=EMBEDDING_BAG),
         case("embedding bag, weights", lambda: Through(weighted, bag=nn.EmbeddingBag(7, 3, mode="sum")), repeated(7, 5), floats(5), rules=EMBEDDING_BAG),
         case("embedding by indexing", lambda: Bare(lambda m, x: m.table[x], table=(7, 3)), repeated(7, 4), native=None),
+        case("embedding by indexing from the end", lambda: Bare(lambda m, x: m.table[torch.where(x % 2 == 0, x, x - 7)], table=(7, 3)), repeated(7, 4), native=None),
     ]  # fmt: skip
 
 
@@ -397,6 +398,7 @@ def bare_cases() -> list[Case]:
         bare("x @ w, 2-D", lambda m, x: x @ m.w, x, rules=MATMUL, w=(4, 2)),
         bare("x @ vector", lambda m, x: x @ m.w, rules=MATMUL, w=(4,)),
         bare("w @ x", lambda m, x: m.w @ x, rules=MATMUL, w=(2, 3)),
+        bare("w @ x, rows last", lambda m, x: (m.w @ x.permute(1, 2, 0)).permute(2, 0, 1), rules=MATMUL, w=(2, 4)),
         bare("matmul, square", lambda m, x: torch.matmul(m.w, torch.matmul(x, m.v)), floats(5, 5), rules=MATMUL, w=(5, 5), v=(5, 5)),
         bare("matmul, batched weight", lambda m, x: torch.matmul(x, m.w), floats(2, 3, 4), rules=MATMUL, w=(2, 4, 3)),
         bare("bmm, expanded weight", lambda m, x: torch.bmm(x, m.w.expand(len(x), -1, -1)), native=None, w=(4, 2)),

@@ -43,6 +43,19 @@ def test_a_layout_is_found_from_the_few_rows_that_have_a_gradient(live: list[int
         torch.testing.assert_close(found[row].float(), wanted.norm(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [nn.BatchNorm1d(6).eval(), nn.Conv1d(6, 6, 1), nn.ConvTranspose1d(6, 6, 1)],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_rows_that_lie_where_a_rule_has_channels_or_pixels_are_refused(layer: nn.Module) -> None:
+    """As many channels as time steps: norms would be others, and no size would tell."""
+    torch.manual_seed(0)
+    x = torch.randn(8, 6, 6)
+    with pytest.raises(UnsupportedModel, match="rows of the batch elsewhere"):
+        norms(layer, lambda: layer(x.permute(2, 1, 0)).tanh().sum((0, 1)), 8)
+
+
 def test_mixing_that_only_one_row_shows_is_refused() -> None:
     torch.manual_seed(0)
     rows = 32

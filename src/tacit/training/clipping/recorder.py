@@ -165,13 +165,16 @@ class Recorder(TorchFunctionMode):
         self._rowless = set(map(id, self._constants))  # buffers: as long as they were, always
 
     def check_saved(self) -> None:
-        """Refuses a model that changed, in place, what a gradient needs."""
+        """Refuses a model that changed, in place, what a gradient needs.
+
+        It says no shape: that of a batch tells how many rows were drawn.
+        """
         for tensor, version in self._versions:
             if tensor._version != version:
                 raise UnsupportedModel(
-                    f"a tensor of shape {tuple(tensor.shape)} that enters an operation with "
-                    "private weights is changed in place afterwards; use the operation that "
-                    "returns a new tensor"
+                    f"a tensor of {tensor.ndim} dimensions that enters an operation with private "
+                    "weights is changed in place afterwards; use the operation that returns a new "
+                    "tensor"
                 )
 
     @property
@@ -742,6 +745,18 @@ def detached(weight: Tensor | None) -> Tensor | None:
 def wide(value: Tensor) -> Tensor:
     """``value`` in at least single precision."""
     return value if value.dtype in (torch.float32, torch.float64) else value.float()
+
+
+def rows_first(of: Gradient, what: str) -> None:
+    """Refuses rows elsewhere than in the first dimension, where a rule looks for them.
+
+    In another one they would be taken for its channels or pixels, wherever the sizes allow it.
+    """
+    if of.rows.layout.dim != 0:
+        raise UnsupportedModel(
+            f"{what} has the rows of the batch elsewhere than in the first dimension of its input, "
+            "where its rule needs them; move them there (x.movedim), or freeze its weights"
+        )
 
 
 def reduced(of: Gradient, grad: Tensor, factor: Tensor | None = None) -> tuple[Form | None, ...]:

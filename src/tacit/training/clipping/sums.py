@@ -32,6 +32,7 @@ from tacit.training.clipping.forms.matrix import (
     tf32_matrices,
     whole_norms,
 )
+from tacit.training.clipping.structure import is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -411,7 +412,7 @@ def _to_parameters(
             allow_unused=True,
         )
         pairs = zip(one.origin.names, pulled, strict=True)
-        return [(name, value) for name, value in pairs if value is not None]
+        return _apart([(name, value) for name, value in pairs if value is not None])
     (name,) = one.origin.names
     if one.origin.view is None:
         return [(name, total)]
@@ -421,6 +422,21 @@ def _to_parameters(
     ).zero_()
     one.origin.view.of(buffer).copy_(total)
     return [(name, buffer)]
+
+
+def _apart(pairs: Sequence[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Gradients in memory of their own: the next batch is added to them where they lie.
+
+    Of a sum of two parameters autograd returns one tensor twice, to which it would be added twice.
+    """
+    seen: set[int] = set()
+    found: list[tuple[str, Tensor]] = []
+    for name, value in pairs:
+        memory = value.untyped_storage()._cdata
+        own = memory not in seen and is_packed(value)
+        seen.add(memory)
+        found.append((name, value if own else value.clone(memory_format=torch.contiguous_format)))
+    return found
 
 
 # ---- norms of weights that are used several times

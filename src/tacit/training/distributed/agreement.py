@@ -123,6 +123,12 @@ def _options(optimizer: Optimizer) -> bytes:
 # ---- data sets
 
 
+def order_of(dataset: Dataset[Any], groups: Sequence[int] | NDArray[np.int64] | None) -> str:
+    """A hash of which record, and which user's, is in which place: as secret as the records."""
+    owners = None if groups is None else np.asarray(groups)
+    return _hash(data_hash(dataset).encode(), b"" if owners is None else _raw(owners))
+
+
 def data_hash(dataset: Dataset[Any]) -> str:
     """A hash of a data set: whole where it consists of tensors, else of what it is made of.
 

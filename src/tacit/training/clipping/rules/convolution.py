@@ -18,6 +18,7 @@ from tacit.training.clipping.recorder import (
     Rule,
     channels_last,
     detached,
+    rows_first,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def _bias(of: Gradient) -> Form | None:
 
 
 def _gradients(of: Gradient) -> tuple[Form | None, ...]:
+    rows_first(of, "a convolution")
     stride, padding, dilation, groups = of.settings
     image, grad = of.rows.split(of.saved[0]), of.rows.split(of.grad)
     kernel = None
@@ -133,6 +135,7 @@ def _gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 def _transposed_gradients(of: Gradient) -> tuple[Form | None, ...]:
     """The transposed map's result plays the image, and its input the output gradient."""
+    rows_first(of, "a transposed convolution")
     stride, padding, dilation, groups = of.settings
     image, grad = of.rows.split(of.grad), of.rows.split(of.saved[0]).to(of.grad.dtype)
     kernel = None
@@ -143,6 +146,7 @@ def _transposed_gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 def _standardised_gradients(of: Gradient) -> tuple[Form | None, ...]:
     """The convolution's own gradients are those of the filters: see ``forms.Projected``."""
+    rows_first(of, "a convolution")
     stride, padding, dilation, groups = of.settings
     image, normal, rate, divided = of.saved
     images, grad = of.rows.split(image), of.rows.split(of.grad)

@@ -67,7 +67,9 @@ def index(recorder: Recorder, table: Tensor, where: Any) -> Any:
         return NotImplemented
     if recorder.is_weight(where) or not recorder.is_weight(table) or where.ndim == 0:
         return NotImplemented
-    return recorder.use(EMBEDDING, (table,), (where,), None, table.detach()[where])
+    result = table.detach()[where]
+    ids = where.remainder(table.shape[0])  # counted from the end, the same row has another number
+    return recorder.use(EMBEDDING, (table,), (ids,), None, result)
 
 
 def index_select(recorder: Recorder, input: Tensor, dim: int, index: Tensor) -> Any:

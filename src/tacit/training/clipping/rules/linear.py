@@ -145,7 +145,10 @@ def _left(of: Gradient) -> tuple[Form | None, ...]:
     if of.grad.ndim == 2:  # the columns are the rows of the batch, which zeros alone do not show
         rows = replace(of.rows, layout=replace(of.rows.layout, dim=1))
         return (Outer(rows.terms(grad), rows.terms(x), shape),)
-    return (Outer(of.rows.terms(grad.mT), of.rows.terms(x.mT), shape),)
+    rows, last = of.rows, of.grad.ndim - 1
+    if rows.layout.dim == last:  # as in (time, channels, rows): turned, they come before the last
+        rows = replace(rows, layout=replace(rows.layout, dim=last - 1))
+    return (Outer(rows.terms(grad.mT), rows.terms(x.mT), shape),)
 
 
 def _stacked(of: Gradient) -> tuple[Form | None, ...]:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from tacit.errors import UnsupportedModel
 from tacit.training.clipping.forms import Dense, Form
 from tacit.training.clipping.forms.matrix import CACHED, accumulator, for_kernels, in_parts
-from tacit.training.clipping.recorder import Gradient, Rule, detached, wide
+from tacit.training.clipping.recorder import Gradient, Rule, detached, rows_first, wide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,6 +164,7 @@ def _rms_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
 
 def _channels(of: Gradient, weighted: Tensor) -> tuple[Form | None, ...]:
     """From normalised · gradient. Channels lie in the dimension after the rows'."""
+    rows_first(of, "a batch norm")
     forms: list[Form | None] = []
     for slot, values in zip(of.shapes, (weighted, of.grad), strict=True):
         if slot is None:
@@ -221,11 +222,7 @@ def _plain_sums(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tenso
 
 
 def _group_norm_gradients(of: Gradient) -> tuple[Form | None, ...]:
-    if of.rows.layout.dim != 0:
-        raise UnsupportedModel(
-            "a group norm has the rows of the batch elsewhere than in the first dimension of its "
-            "input; it would give every row a weight of its own"
-        )
+    rows_first(of, "a group norm")
     split = of.rows.split(of.grad)  # (units, entries, weight and bias, channels)
     sums = split[:, 0] if split.shape[1] == 1 else split.sum(1)
     return tuple(None if slot is None else Dense(sums[:, at]) for at, slot in enumerate(of.shapes))
