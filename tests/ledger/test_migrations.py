@@ -13,6 +13,7 @@ from alembic.script import ScriptDirectory
 from tacit.accounting import PureDp
 from tacit.errors import TamperedLedger
 from tacit.ledger import Ledger, verify
+from tacit.ledger.anchor import Anchored, AnchorFile
 from tacit.ledger.migrations.versions import revision_0001
 from tacit.ledger.store import VERSION
 
@@ -112,3 +113,25 @@ def test_server_without_its_triggers_is_refused(postgresql, statement):
     assert not verify(postgresql.url, anchor=postgresql.anchor).ok
     Ledger.adopt(postgresql.url, reason="restored", anchor=postgresql.anchor).close()
     assert postgresql.ledger().verify().ok
+
+
+def test_what_is_written_while_a_new_ledger_is_read_is_no_sign_of_tampering(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An anchor that was read before the first entry is read again, and then the entries are."""
+    path, read, reads = tmp_path / "budget.db", AnchorFile.read, []
+    with Ledger(path) as first, Ledger(path) as second:
+        first.open("one", 1.0, 0.0)
+
+        def between(anchor: AnchorFile) -> Anchored | None:
+            reads.append(read(anchor))
+            if len(reads) == 1:
+                assert reads[0] is not None
+                return Anchored(reads[0].ledger_id, None)  # as it was when the ledger was begun
+            monkeypatch.setattr(AnchorFile, "read", read)
+            first.open("other", 1.0, 0.0)
+            return read(anchor)
+
+        monkeypatch.setattr(AnchorFile, "read", between)
+        assert [one.name for one in second.budgets()] == ["one", "other"]
+    assert len(reads) == 2

@@ -299,6 +299,10 @@ class Ledger:
         with self._lock:
             anchored = self._anchor.read()
             self._enter(self._store.read(max(1, len(self._books.hashes))))
+            if self._was_begun(anchored):
+                # What the newer anchor knows may have come behind the entries that were read.
+                anchored = self._anchor.read()
+                self._enter(self._store.read(max(1, len(self._books.hashes))))
             if anchored is not None:
                 self._check_anchor(anchored)
             if self._books.head is None:
@@ -357,6 +361,8 @@ class Ledger:
         anchored: Anchored | None,
     ) -> tuple[Entry, ...]:
         self._enter(writer.read(max(1, len(self._books.hashes))))
+        if self._was_begun(anchored):
+            anchored = self._anchor.read()
         if anchored is not None:
             self._check_anchor(anchored)
         entries = self._rehearsed(decide(self._books))
@@ -416,11 +422,12 @@ class Ledger:
         if self._key is not None and self._books.sealed and not is_sealed_by(entry, self._key):
             raise self._tampered(f"entry {entry.number} was not sealed with this key")
 
+    def _was_begun(self, anchored: Anchored | None) -> bool:
+        """Whether the ledger was only being made when this was read, and has entries by now."""
+        return anchored is not None and anchored.head is None and len(self._books.hashes) > 1
+
     def _check_anchor(self, anchored: Anchored) -> None:
         newest = self._books.head.number if self._books.head else 0
-        if anchored.head is None and newest > 1:
-            # Whoever made the ledger may have written more since the anchor was read.
-            anchored = self._anchor.read() or anchored
         head = anchored.head
         if newest and anchored.ledger_id != self._books.ledger_id:
             raise self._tampered(f"{self.anchor} is the anchor of another ledger. {_ADOPT}")
