@@ -30,7 +30,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -42,7 +42,7 @@ import tacit.recipes
 from tacit import losses
 from tacit.data import Examples, Split, load
 from tacit.models.devices import device_named
-from tacit.recipes import language
+from tacit.recipes import language, sst2_smollm2
 from tacit.recipes.auditing import language_secret
 from tacit.recipes.auditing.secret_results import SecretResult
 from tacit.recipes.parts import moving_average
@@ -280,8 +280,8 @@ def compared(
         prepared = prepared_by(name, task)
         for variation in arguments.vary:
             prepared = VARIATIONS[variation](prepared)
-        assert isinstance(prepared.optimizer, torch.optim.Optimizer)
-        setting["lr"] = prepared.optimizer.defaults["lr"]  # where a recipe chooses it
+        if isinstance(task.settings, sst2_smollm2.Settings):  # what is not set is chosen there
+            setting |= asdict(sst2_smollm2.steps(task.settings, task.epsilon))
         setting |= {"varied": arguments.vary} if arguments.vary else {}
         if setting not in known:
             known.append(setting)

@@ -16,8 +16,9 @@ from tacit.cli.program import run as command
 from tacit.data import Examples, Split
 from tacit.errors import DataError, InvalidArgument
 from tacit.models import language as models
-from tacit.recipes import generation, language, shakespeare_smollm2
+from tacit.recipes import generation, language, shakespeare_smollm2, sst2_smollm2
 from tacit.runs.recipe import Task
+from tacit.runs.settings import changed
 
 transformers = pytest.importorskip("transformers", reason="needs transformers: pip install .[hf]")
 pytest.importorskip("peft", reason="needs PEFT: pip install .[hf]")
@@ -111,6 +112,20 @@ def test_a_recipe_runs_on_any_local_model(
         assert done.accuracy is None  # whoever is to be tested on is protected
     else:
         assert 0.0 <= done.accuracy <= 1.0
+
+
+def test_adapters_take_more_steps_where_there_is_less_noise_unless_told_otherwise():
+    recipe = recipes.find("sst2-smollm2")
+
+    def steps(epsilon: float, **given: Any) -> tuple[Any, ...]:
+        chosen = changed(recipe.settings(epsilon), given)
+        found = sst2_smollm2.steps(chosen, epsilon)
+        return chosen.rank, found.epochs, found.clip, found.lr
+
+    assert steps(1.0) == steps(3.0) == (16, 3.0, 1.0, 4e-3)
+    assert steps(8.0) == (64, 8.0, 10.0, 2.5e-3)  # as in benchmarks/results/language_models.md
+    assert steps(8.0, adapt="full")[1:] == steps(3.0, adapt="full")[1:] == (3.0, 1.0, 5e-4)
+    assert steps(8.0, epochs=2, clip=3, lr=0.1, rank=4) == (4, 2.0, 3.0, 0.1)
 
 
 def others() -> dict[str, Any]:

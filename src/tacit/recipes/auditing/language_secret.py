@@ -59,8 +59,8 @@ class Settings:
     read, and of a second copy learns nothing of the digits. ``epochs``, ``batch``, ``lr`` are of
     the plain training; ``private_epochs``, ``lot``, ``clip``, ``private_lr`` of the private ones,
     at ``epsilons`` and ``delta``. Exposure is measured against ``candidates`` random secrets, and
-    exactly where no more than ``beginnings`` of secrets need be kept, which takes a CPU hours where
-    nothing is memorised. ``model`` is a folder of another model.
+    exactly where no more than ``beginnings`` of secrets need be kept: enough for what is memorised,
+    and soon given up for the rest. ``model`` is a folder of another model.
     """
 
     speeches: int = 1000
@@ -79,7 +79,7 @@ class Settings:
     clip: float = 1.0
     private_lr: float = 1e-3
     candidates: int = 2000
-    beginnings: int = 20_000
+    beginnings: int = 4000
     beam: int = 100
     model: str | None = None
 
