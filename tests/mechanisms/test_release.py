@@ -209,6 +209,21 @@ def test_noise_of_no_finite_scale_is_refused(call: Callable[[float], Any]) -> No
         call(1e-320)
 
 
+@pytest.mark.parametrize("call", [
+    lambda budget: laplace(1.0, sensitivity=1e308, epsilon=1e-3, budget=budget),
+    lambda budget: gaussian(1.0, sensitivity=1e308, epsilon=1e-3, delta=1e-6, budget=budget),
+    lambda budget: discrete_laplace(1, sensitivity=10**17, epsilon=1e-3, budget=budget),
+    lambda budget: discrete_gaussian(1, sensitivity=1e17, rho=1e-3, budget=budget),
+])  # fmt: skip
+def test_noise_that_cannot_be_drawn_is_not_charged(
+    ledger: Ledger, call: Callable[[Budget], Any]
+) -> None:
+    budget = ledger.open("wide", epsilon=1, delta=1e-5)
+    with pytest.raises(InvalidArgument, match="sensitivity must be less, or epsilon"):
+        call(budget)
+    assert budget.spent().epsilon == 0.0
+
+
 @every
 def test_a_user_can_be_the_unit(
     ledger: Ledger, call: Callable[..., Any], asked: dict[str, Any]

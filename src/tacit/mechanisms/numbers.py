@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from tacit.mechanisms.release import (
 from tacit.randomness import discrete_gaussian as gaussian_noise
 from tacit.randomness import discrete_laplace as laplace_noise
 from tacit.randomness import grid_gaussian, grid_laplace, power_below
+from tacit.randomness.discrete import LARGEST_DISCRETE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,8 +94,9 @@ def laplace(
     numbers, moved = _moved(value, sensitivity, bounds, norm=1)
     asked = pure_amount(epsilon, rho).pure_epsilon()
     event = laplace_event(asked, apart(terms.adjacency), terms.adjacency)
+    scale = _drawable(event.scale * moved * UP, sys.float_info.max)
     grant = terms.charge(event)
-    noisy = grid_laplace(numbers, event.scale * moved * UP, moved, grant.stream)
+    noisy = grid_laplace(numbers, scale, moved, grant.stream)
     return grant.release(like(value)(noisy))
 
 
@@ -147,8 +150,9 @@ def gaussian(
     asked = smooth_amount(epsilon, delta, rho, noise_multiplier)
     numbers, moved = _moved(value, sensitivity, bounds, norm=2)
     event = _gaussian(asked, calibration, terms.adjacency)
+    sigma = _drawable(event.sigma * moved * UP, sys.float_info.max)
     grant = terms.charge(event, asked.delta)
-    noisy = grid_gaussian(numbers, event.sigma * moved * UP, moved, grant.stream)
+    noisy = grid_gaussian(numbers, sigma, moved, grant.stream)
     return grant.release(like(value)(noisy))
 
 
@@ -297,6 +301,16 @@ def _moved(
     return numbers, (upper - lower) * max(spread, 1.0) * UP
 
 
+def _drawable(scale: float, most: float) -> float:
+    """The noise's scale, which is refused before the charge where none can be drawn of it."""
+    if not scale <= most:
+        raise InvalidArgument(
+            f"sensitivity must be less, or epsilon (or rho) larger: noise of scale {scale:.3g} "
+            f"cannot be drawn, {most:.3g} is the most"
+        )
+    return scale
+
+
 # ---- whole numbers
 
 
@@ -355,8 +369,9 @@ def discrete_laplace(
     least, most = (-MOST, MOST) if bounds is None else whole_interval("bounds", bounds)
     asked = pure_amount(epsilon, rho).pure_epsilon()
     event = discrete_laplace_event(asked, moved, terms.adjacency)
+    scale = _drawable(event.scale, LARGEST_DISCRETE)
     grant = terms.charge(event)
-    noise = laplace_noise(event.scale, numbers.size, grant.stream).reshape(numbers.shape)
+    noise = laplace_noise(scale, numbers.size, grant.stream).reshape(numbers.shape)
     noisy = np.clip(numbers, least, most) + noise
     return grant.release(like(value)(noisy if bounds is None else np.clip(noisy, least, most)))
 
@@ -414,6 +429,7 @@ def discrete_gaussian(
 
     exact = lattice if _alone(numbers.size, moved) else None
     sigma, event = gaussian_design(asked, moved, terms.adjacency, exact)
+    _drawable(sigma, LARGEST_DISCRETE)
     grant = terms.charge(event, asked.delta)
     noise = gaussian_noise(sigma, numbers.size, grant.stream).reshape(numbers.shape)
     return grant.release(like(value)(numbers + noise))

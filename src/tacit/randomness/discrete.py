@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tacit.randomness.streams import Stream
 
 
-_LARGEST_DISCRETE = 2.0**55  # a draw is beyond int64 with probability exp(-256) at most
+LARGEST_DISCRETE = 2.0**55  # a draw is beyond int64 with probability exp(-256) at most
 _LARGEST_ROUNDED = 2.0**45
 _BLOCK = 1 << 14  # candidates at a time: what they need fits the cache
 _FINE_BITS = 20  # of a large scale's draw that come out of the logarithm; those below are uniform
@@ -52,7 +52,7 @@ def discrete_laplace(scale: float, size: int, stream: Stream) -> NDArray[np.int6
     >>> discrete_laplace(3.0, 8, UnsafeSeededStream(0, "noise")).tolist()
     [0, -10, 4, 1, -7, 1, -1, 1]
     """
-    exact = _at_most("scale", scale, _LARGEST_DISCRETE)
+    exact = _at_most("scale", scale, LARGEST_DISCRETE)
     return _collected(size, lambda count: _laplace_candidates(exact, count, stream))
 
 
@@ -72,7 +72,7 @@ def discrete_gaussian(sigma: float, size: int, stream: Stream) -> NDArray[np.int
     >>> discrete_gaussian(3.0, 8, UnsafeSeededStream(0, "noise")).tolist()
     [-1, 0, 6, 1, 1, -1, 1, 1]
     """
-    exact = _at_most("sigma", sigma, _LARGEST_DISCRETE)
+    exact = _at_most("sigma", sigma, LARGEST_DISCRETE)
     return _collected(size, lambda count: _gaussian_candidates(exact, count, stream))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
-from tacit.auditing.statistics.scores import Scores, unmasked
+from tacit.auditing.statistics.scores import Scores, nan_where_masked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def split(scores: ArrayLike, members: ArrayLike) -> Scores:
     >>> split([0.1, 0.9, 0.4], [False, True, False]).outside.tolist()
     [0.1, 0.4]
     """
-    found, inside = unmasked(scores), np.asarray(members)
+    found, inside = nan_where_masked(scores), np.asarray(members)
     if inside.dtype != np.bool_ or found.shape != inside.shape:
         raise InvalidArgument(
             f"members must be true or false for each score, of shape {found.shape}, got "

@@ -12,7 +12,7 @@ from scipy.special import bdtr, expit, logit, ndtri
 from tacit._validation import open_probability, whole
 from tacit.auditing.attacks.outputs import split
 from tacit.auditing.statistics.bound import failure_rate
-from tacit.auditing.statistics.scores import lower_rate, unmasked, upper_rate
+from tacit.auditing.statistics.scores import lower_rate, nan_where_masked, upper_rate
 from tacit.auditing.statistics.tradeoffs import PairsTradeOff
 from tacit.errors import InvalidArgument
 
@@ -333,7 +333,7 @@ def pooled(
     '0.763 (0.7259 to 0.7984 at 95%)'
     """
     failure, rates = failure_rate(confidence), [open_probability("fprs", rate) for rate in fprs]
-    table, inside = unmasked(scores), np.asarray(members)
+    table, inside = nan_where_masked(scores), np.asarray(members)
     split(table, inside)  # refuses what is not a score, and one side without any
     if table.ndim != 2:
         raise InvalidArgument(

@@ -11,7 +11,7 @@ import numpy as np
 from tacit._validation import whole
 from tacit.auditing.statistics.bound import failure_rate
 from tacit.auditing.statistics.one_run import Guesses, one_run
-from tacit.auditing.statistics.scores import ascending, unmasked
+from tacit.auditing.statistics.scores import ascending, nan_where_masked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def checked(
     scores: ArrayLike, included: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins, one of each for every canary."""
-    values, coins = unmasked(scores), np.asarray(included)
+    values, coins = nan_where_masked(scores), np.asarray(included)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise InvalidArgument(
             f"scores must be one number for each canary, no NaN and nothing masked, got shape "

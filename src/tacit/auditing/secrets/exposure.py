@@ -18,7 +18,7 @@ from scipy.special import chdtrc, kolmogorov, log_ndtr, ndtr, owens_t
 
 from tacit._validation import positive, probability, whole
 from tacit.auditing.statistics.bound import LowerBound, delta_of, failure_rate
-from tacit.auditing.statistics.scores import unmasked
+from tacit.auditing.statistics.scores import nan_where_masked
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _own(secret: float) -> float:
 
 
 def _values(name: str, given: ArrayLike) -> NDArray[np.float64]:
-    values = unmasked(given)
+    values = nan_where_masked(given)
     if values.ndim != 1 or not len(values) or np.isnan(values).any():
         raise InvalidArgument(
             f"{name} must be a list of log-perplexities without NaN or anything masked, got an "

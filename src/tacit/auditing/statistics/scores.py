@@ -201,7 +201,7 @@ def ascending(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _checked_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    array = unmasked(values)
+    array = nan_where_masked(values)
     if array.ndim != 1 or not len(array):
         raise InvalidArgument(
             f"{name} must be a list of scores, at least one, got an array of shape {array.shape}"
@@ -215,10 +215,10 @@ def _checked_scores(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def unmasked(values: ArrayLike) -> NDArray[np.float64]:
+def nan_where_masked(values: ArrayLike) -> NDArray[np.float64]:
     """A copy with NaN where ``values`` are masked: else what is under a mask counts as a score.
 
-    >>> unmasked(np.ma.masked_equal([1.0, 999.0], 999.0)).tolist()
+    >>> nan_where_masked(np.ma.masked_equal([1.0, 999.0], 999.0)).tolist()
     [1.0, nan]
     """
     return np.asarray(np.ma.array(values, dtype=np.float64, copy=True).filled(np.nan))
