@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 import tacit
 from tacit.accounting import Gaussian, Repeated
@@ -21,7 +22,7 @@ from tacit.errors import (
     TamperedLedger,
 )
 from tacit.ledger import Release
-from tacit.training import checkpoint_file
+from tacit.training import Banded, checkpoint_file
 from tacit.training.charging import detail_of
 from tacit.training.sampling import LotSampler
 
@@ -105,6 +106,38 @@ def test_plan_is_reserved_whole_before_the_first_lot_is_sampled(
         assert train(dp) == STEPS - 1
     assert (only(budget).granted, only(budget).ended) == (STEPS, True)
     assert dp.steps_lost == 0
+
+
+class Read(Dataset[Any]):
+    """Notes which records are read."""
+
+    def __init__(self) -> None:
+        self.rows, self.read = data(), list[int]()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> Any:
+        self.read.append(place)
+        return self.rows[place]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"sampling": "allocation", "lot_size": 8}, {"correlation": Banded(3)}],
+    ids=["poisson", "allocation", "correlated"],
+)
+def test_what_no_budget_holds_is_refused_before_a_record_is_read(
+    ledger: Ledger, changed: dict[str, Any]
+) -> None:
+    """Where lots go by the records' order, this is looked at when the first is drawn."""
+    small, rows = ledger.open("small", epsilon=1e-3, delta=1e-5), Read()
+    with (
+        pytest.raises(BudgetExceeded),
+        charged(small, plan=noisy(**changed), dataset=rows) as dp,
+    ):
+        train(dp)
+    assert rows.read == []
 
 
 def test_plan_made_for_a_budget_fits_it_once(ledger: Ledger) -> None:

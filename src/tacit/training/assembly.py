@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -39,7 +40,7 @@ from tacit.training.verification import Chance, CheckSchedule, Verifier
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import nn
@@ -134,7 +135,7 @@ def assembled(world: World, setup: Setup) -> SessionParts:
     memory = memory_of(plan)
     if memory is not None:
         memory.gather = world.gathered
-    order = _order(setup)
+    order = cache(partial(_order, setup))
     run_state = RunState(
         plan,
         claim.Run(last_step, unsafe=seed is not None),
@@ -280,7 +281,7 @@ def _order(setup: Setup) -> str:
     return agreement.order_of(setup.dataset, setup.groups)
 
 
-def _groups(world: World, plan: Plan, seed: int | None, order: str) -> Groups | None:
+def _groups(world: World, plan: Plan, seed: int | None, order: Callable[[], str]) -> Groups | None:
     """Groups of records that take turns, if the plan has them; dealt before the first step."""
     if plan.groups == 1:
         return None

@@ -18,7 +18,7 @@ from tacit.randomness import assigned, included, subset
 from tacit.randomness.streams import chacha20, one_time_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -88,9 +88,13 @@ class RunningEpoch:
     must not come again. Between epochs it holds nothing.
     """
 
-    def __init__(self, plan: Plan, order: str = "") -> None:
-        """``order`` tells the records' places from those of another run of the program."""
+    def __init__(self, plan: Plan, order: Callable[[], str] = str) -> None:
+        """``order`` tells the records' places from those of another run of the program.
+
+        It may read some of them, and is asked where a lot is drawn, which is charged by then.
+        """
         self._plan, self._order_of_data = plan, order
+        self._known = ""  # the order by which the lots are
         self.lost = 0  # steps of the run that were charged and lost before
         self._lots: NDArray[np.int64] | None = None
         self._order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -109,7 +113,7 @@ class RunningEpoch:
 
     def begin(self, lots: NDArray[np.int64], count: int) -> None:
         """Starts an epoch of ``count`` lots; ``lots`` says which one each record is in."""
-        self._lots, self._next = lots, 0
+        self._lots, self._next, self._known = lots, 0, self._order_of_data()
         self._order = np.argsort(lots, kind="stable")
         self._ends = np.cumsum(np.bincount(lots, minlength=count)).tolist()
 
@@ -134,7 +138,7 @@ class RunningEpoch:
             "count": len(self._ends),
             "drawn": self._next,
             "lost": self.lost,
-            "order": self._order_of_data if self._ends else "",
+            "order": self._known if self._ends else "",
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
@@ -145,7 +149,7 @@ class RunningEpoch:
         fits = (lots.shape, count) == ((places[0],), places[1]) and 0 <= drawn <= max(count - 1, 0)
         if not fits or (count and not 0 <= lots.min() <= lots.max() < count):
             raise CheckpointError("the checkpoint's epoch is not one of its plan's")
-        _check_order(state_dict, self._order_of_data)
+        _checked_order(state_dict, self._order_of_data)
         self.drop()
         self.lost = int(state_dict["lost"])
         if count:
@@ -281,9 +285,12 @@ class Groups:
     [[1, 3], [0, 2, 4, 6, 7, 8, 9], [5]]
     """
 
-    def __init__(self, records: int, count: int, stream: Stream, order: str = "") -> None:
+    def __init__(
+        self, records: int, count: int, stream: Stream, order: Callable[[], str] = str
+    ) -> None:
         """``order`` is as for ``RunningEpoch``."""
         self._records, self._count, self._order = records, count, order
+        self._known = ""  # the order by which groups were dealt; none before the first lot
         self._key = bytes(one_time_key(stream))
         self.needed = True  # until the last step
         self._members: list[NDArray[np.int64]] | None = None
@@ -291,6 +298,7 @@ class Groups:
     def members(self, group: int) -> NDArray[np.int64]:
         """The records of a group, in increasing order."""
         if self._members is None:
+            self._known = self._order()
             words = np.frombuffer(chacha20(self._key).stream(8 * self._records), np.uint64)
             dealt = (words % np.uint64(self._count)).astype(np.int64)
             order = np.argsort(dealt, kind="stable")
@@ -300,27 +308,28 @@ class Groups:
 
     def state_dict(self) -> dict[str, Any]:
         """The key, for a checkpoint, and the order that it is about; none after the last step."""
-        return {"key": self._key.hex(), "order": self._order} if self.needed else {"key": ""}
+        return {"key": self._key.hex(), "order": self._known} if self.needed else {"key": ""}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], /) -> None:
         """Takes up the groups of a checkpoint."""
         key = bytes.fromhex(str(state_dict["key"]))
         if len(key) not in (0, len(self._key)):
             raise CheckpointError("the checkpoint's key of groups is not of 32 bytes")
-        _check_order(state_dict, self._order)
+        self._known = _checked_order(state_dict, self._order)
         self.needed = bool(key)
         if key:
             self._key, self._members = key, None
 
 
-def _check_order(before: Mapping[str, Any], order: str) -> None:
-    """Refuses other records in the places by which a checkpoint names them.
+def _checked_order(before: Mapping[str, Any], order: Callable[[], str]) -> str:
+    """The order of a checkpoint; other records in the places by which it names them are refused.
 
     A record that has moved would come again in its epoch, or before its group's turn.
     """
     known = str(before.get("order", ""))
-    if known and known != order:
+    if known and known != order():
         raise CheckpointError(
             "dataset must hold the records that it held before, in the same order: who is in which "
             "lot goes by their places; seed random_split, and sort lists of files"
         )
+    return known
