@@ -30,8 +30,7 @@ def _sound(what: str) -> doctor.Diagnosis:
     return doctor.Diagnosis(what, "sound", "")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("--full",)])
+@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.slow), ("--full",)])
 def test_a_sound_installation(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     status, found = asked(capsys, *options)
     assert status == 0
