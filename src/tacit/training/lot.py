@@ -726,6 +726,7 @@ class Computation:
         if not batch.repeats:
             structure = self._engine.structure
             if draw is not None and draw.rehearses and structure is not None:
+                verifier.check_reached(result)
                 self.rehearsed = Rehearsed(
                     len(batch.units), self._engine.reports, structure.entangled
                 )

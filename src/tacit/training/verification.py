@@ -237,7 +237,6 @@ class Verifier:
 
         If there is ``always_one``, only what is kept from batch to batch could mix units.
         """
-        self._check_reached(result)
         self._prints = self._prints[-1:]
         if len(batch.units) > 1 or always_one:
             dtypes = {losses.dtype} | {use.dtype for use in (structure.uses if structure else ())}
@@ -361,7 +360,11 @@ class Verifier:
                 return f", first seen in the result of module {name}"
         return ", after the last module (in the loss, it seems)"
 
-    def _check_reached(self, result: BatchSums) -> None:
+    def check_reached(self, result: BatchSums) -> None:
+        """Refuses a parameter that the losses of a rehearsal do not reach.
+
+        Lots may leave some out: a layer that is dropped at random, a head that serves in turn.
+        """
         for name in self._parameters:
             if name not in result.sums:
                 raise UnsupportedModel(

@@ -448,7 +448,8 @@ class Engine:
         if not origin.names:
             raise UnsupportedModel(
                 f"a trainable parameter of shape {tuple(weight.shape)} is used, but no optimizer "
-                "holds it: add it to an optimizer, or freeze it with requires_grad_(False)"
+                "holds it: add it to an optimizer, freeze it with requires_grad_(False), or call "
+                "its module under torch.no_grad()"
             )
         return origin
 
