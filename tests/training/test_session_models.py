@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 from torch.utils.checkpoint import checkpoint
 
 import tacit
-from tacit.errors import InvalidArgument, ProtocolError, TacitError, UnsupportedModel
+from tacit.errors import InvalidArgument, TacitError, UnsupportedModel
 from tacit.training.clipping import clipped_gradients
 from tacit.training.performance import Performance
 
@@ -423,17 +423,27 @@ def test_frozen_parameters_that_an_optimizer_holds_stay() -> None:
     assert all(torch.equal(v, frozen[k]) for k, v in model[0].state_dict().items())
 
 
-def test_parameters_that_are_frozen_later_are_not_moved_by_noise() -> None:
+@pytest.mark.parametrize("end", ["step", "release"])
+def test_parameters_that_are_frozen_later_are_not_moved_by_noise(end: str) -> None:
     model = network()
-    with (
-        pytest.raises(ProtocolError, match=r"parameter 0\.weight was frozen"),
-        session(model, plan=full(noise_multiplier=1.0)) as dp,
-    ):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    moved = []
+    with session(model, optimizer=optimizer, plan=full(steps=3, noise_multiplier=1.0)) as dp:
         for lot in dp.lots():
-            model[0].requires_grad_(lot.step == 0)
-            before = model[0].weight.detach().clone()
-            whole_lot(dp, lot, cross_entropy(model))
-    assert torch.equal(model[0].weight, before)
+            model[0].requires_grad_(lot.step != 1)
+            before = [p.detach().clone() for p in model.parameters()]
+            for batch in lot:
+                dp.backward(cross_entropy(model)(batch))
+            if end == "step":
+                dp.step()
+            else:
+                dp.release()
+                optimizer.step()
+            moved.append(
+                [not torch.equal(*two) for two in zip(model.parameters(), before, strict=True)]
+            )
+    assert moved == [[True] * 4, [False, False, True, True], [True] * 4]
+    assert dp.statement(1e-3).steps_taken == 3
 
 
 def test_parameters_may_be_frozen_from_one_lot_to_the_next() -> None:

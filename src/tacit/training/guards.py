@@ -207,16 +207,10 @@ class Guard:
             "change it (use `with dp.public():` for public updates)"
         )
 
-    def _check_trainable(self) -> None:
-        """Raises if a private parameter was frozen: it would get noise, and nothing else."""
-        if all(map(_requires_grad, self._parameters.values())):
-            return
-        name = next(name for name, one in self._parameters.items() if not one.requires_grad)
-        raise ProtocolError(
-            f"parameter {name} was frozen inside the private context, and dp.step() would move it "
-            "by noise alone; set the learning rate and the weight decay of its group to 0, or "
-            "freeze it before tacit.private()"
-        )
+    @property
+    def freezes(self) -> bool:
+        """Whether a private parameter is frozen now: it gets no gradient, and stays."""
+        return not all(map(_requires_grad, self._parameters.values()))
 
     def clear_gradients(self) -> None:
         """Leaves no gradient that an optimizer would step."""
@@ -252,7 +246,6 @@ class Guard:
         Without ``compare`` values are compared by the recorded update (``compare_values``).
         """
         self.check_parameters()
-        self._check_trainable()
         self._check_optimizers()
         if compare:
             self.compare_values()
