@@ -352,6 +352,42 @@ def test_losses_that_follow_the_size_of_the_batch_are_refused(kind: str) -> None
             one_lot()
 
 
+def hardest(losses: Tensor) -> Tensor:
+    """The largest losses of the batch alone, as in online hard example mining."""
+    kept = losses.detach().topk(min(16, len(losses))).values[-1]
+    return losses * (losses.detach() >= kept)
+
+
+def scaled_in_large_batches(losses: Tensor) -> Tensor:
+    return losses / losses.detach().mean() if len(losses) > 12 else losses
+
+
+@pytest.mark.parametrize("mixed", [hardest, scaled_in_large_batches])
+@pytest.mark.parametrize("drawn", ["the same", "others"])
+def test_what_large_batches_alone_mix_is_refused(mixed: Any, drawn: str) -> None:
+    model = network()
+    rows: Any = sessions.Plain() if drawn == "the same" else RandomRows("torch")
+    told = sessions.plan(lot_size=EXAMPLES, steps=1)
+    with (
+        pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"),
+        session(model, dataset=rows, plan=told) as dp,
+    ):
+        for batch in next(dp.lots()):
+            dp.backward(mixed(cross_entropy(model)(batch)))
+
+
+def test_a_batch_as_large_as_those_of_lots_is_seen_in_the_rehearsal_alone() -> None:
+    model, sizes = network(), []
+    with session(model, plan=plan(lot_size=EXAMPLES, steps=2)) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                sizes.append((lot.is_rehearsal, len(batch[0])))
+                dp.backward(cross_entropy(model)(batch))
+            dp.step()
+    assert [size for rehearses, size in sizes if rehearses] == [8, 8, 8, 8, 2, 8, EXAMPLES]
+    assert [size for rehearses, size in sizes if not rehearses] == [EXAMPLES] * 2
+
+
 def test_losses_over_the_largest_of_the_batch_are_refused() -> None:
     """One row of eight decides; alone, a clipped gradient is as long as it was with company."""
     model = network()

@@ -407,7 +407,8 @@ class Computation:
         set_random_state(before)
         for probe, changed in self._cutter.probes(batch, data, strangers=draw.rehearses):
             self._tried = probe
-            yield from self._handed_out(draw, probe, changed)
+            loaded = next(self._cutter.loaded([probe])) if changed is None else changed
+            yield from self._handed_out(draw, probe, loaded)
             self._check_turn(turn)
         set_random_state(after)
         self._tried = batch
