@@ -327,6 +327,51 @@ def test_one_longer_row_in_many_shows_what_padding_does_if_lengths_are_known(see
         one_lot()
 
 
+class Graphs(Dataset[Any]):
+    """Rows of four nodes each, save one of three and one of five."""
+
+    def __init__(self, *, uneven: bool) -> None:
+        self.nodes = [4] * EXAMPLES
+        if uneven:
+            self.nodes[12], self.nodes[25] = 3, 5
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return 3 * torch.eye(EXAMPLES)[index].repeat(self.nodes[index], 1)
+
+
+def end_to_end(graphs: list[Tensor]) -> Any:
+    """All nodes of a batch, and the graph of each: as in libraries for graphs."""
+    sizes = torch.tensor([len(one) for one in graphs])
+    return torch.cat(graphs), torch.arange(len(graphs)).repeat_interleave(sizes), len(graphs)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_rows_end_to_end_count_for_themselves_or_are_refused(uneven: bool) -> None:
+    """Few records may all be of one size, and a batch as long as if all were."""
+    model = nn.Linear(EXAMPLES, 1, bias=False)
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+
+    def one_lot() -> None:
+        with session(
+            model, optimizer=optimizer, dataset=Graphs(uneven=uneven), collate=end_to_end,
+            plan=plan(lot_size=EXAMPLES, steps=1, clip=1.0),
+        ) as dp:  # fmt: skip
+            for nodes, graph, count in next(dp.lots()):
+                dp.backward(torch.zeros(count).index_add(0, graph, model(nodes)[:, 0]))
+            dp.step()
+
+    if uneven:
+        with pytest.raises(UnsupportedModel, match="weight mixes or moves examples"):
+            one_lot()
+    else:
+        one_lot()
+        assert torch.allclose(grads.steps[0]["weight"] * EXAMPLES, torch.ones(EXAMPLES), atol=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_are_numbered_in_their_batch_are_refused(seed: int) -> None:
     with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):

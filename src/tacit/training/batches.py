@@ -684,6 +684,12 @@ def moves_units(data: Any, again: Any, turned: Any, per_unit: int, rows: int) ->
     return bool(kept) and not any(kept)
 
 
+def lies_end_to_end(data: Any, rows: int) -> bool:
+    """Whether a tensor holds several entries of every row one after another, as nodes of graphs."""
+    tensors = [one for one in leaves_of(data) if isinstance(one, torch.Tensor) and one.ndim]
+    return any(rows not in one.shape[:2] and len(one) > rows for one in tensors)
+
+
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:
     """The batch of these rows of ``data``; None if its tensors do not have one entry per row."""
     leaves = leaves_of(data)

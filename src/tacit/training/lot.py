@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import CheckpointError
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
-from tacit.training.batches import copied
+from tacit.training.batches import copied, lies_end_to_end
 from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
 from tacit.training.loaders import leaves_of, shapes
@@ -624,7 +624,9 @@ class Computation:
         rows, watched = len(batch.rows), self._verifier.watches
         self._watched = watched
         signature = None if watched else self._signature(batch, data)
-        may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
+        may_run_compiled = self._engine.begin(
+            rows, batch.per_unit, signature, end_to_end=lies_end_to_end(data, rows)
+        )
         self._entered = ExitStack()
         if self._sharded is not None:
             self._entered.enter_context(self._sharded.unrecorded(self._engine.recorder))
