@@ -108,7 +108,7 @@ class Heir(Class):
 
 def schedule() -> Iterator[float]:
     for at in range(1000):
-        yield 1.0 if at < 10 else 3.0
+        yield 1.0 if at < 12 else 3.0
 
 
 def own_function() -> float:

@@ -327,6 +327,55 @@ def test_one_longer_row_in_many_shows_what_padding_does_if_lengths_are_known(see
         one_lot()
 
 
+class Graphs(Dataset[Any]):
+    """Rows of four nodes each."""
+
+    def __init__(self) -> None:
+        self.nodes = [4] * EXAMPLES
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        return 3 * torch.eye(EXAMPLES)[index].repeat(self.nodes[index], 1)
+
+
+def end_to_end(graphs: list[Tensor]) -> Any:
+    """All nodes of a batch, and the graph of each: as in libraries for graphs."""
+    sizes = torch.tensor([len(one) for one in graphs])
+    return torch.cat(graphs), torch.arange(len(graphs)).repeat_interleave(sizes), len(graphs)
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_rows_end_to_end_count_for_themselves_or_are_refused(uneven: bool) -> None:
+    """All records of a rehearsal may be of one size, and a batch as long as if all were."""
+    model, graphs = nn.Linear(EXAMPLES, 1, bias=False), Graphs()
+    optimizer = sgd(model)
+    grads = Grads(model, optimizer)
+
+    def two_lots() -> None:
+        with session(
+            model, optimizer=optimizer, dataset=graphs, collate=end_to_end,
+            plan=plan(lot_size=EXAMPLES, steps=2, clip=1.0),
+        ) as dp:  # fmt: skip
+            for lot in dp.lots():
+                if uneven and lot.step == 1:
+                    graphs.nodes[12], graphs.nodes[25] = 3, 5
+                for nodes, graph, count in lot:
+                    dp.backward(torch.zeros(count).index_add(0, graph, model(nodes)[:, 0]))
+                dp.step()
+
+    if uneven:
+        with pytest.raises(UnsupportedModel, match="weight mixes or moves examples"):
+            two_lots()
+    else:
+        two_lots()
+        every = torch.ones(1, EXAMPLES)
+        assert all(
+            torch.allclose(one["weight"] * EXAMPLES, every, atol=1e-4) for one in grads.steps
+        )
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_rows_that_are_numbered_in_their_batch_are_refused(seed: int) -> None:
     with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
@@ -350,6 +399,42 @@ def test_losses_that_follow_the_size_of_the_batch_are_refused(kind: str) -> None
     else:
         with pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"):
             one_lot()
+
+
+def hardest(losses: Tensor) -> Tensor:
+    """The largest losses of the batch alone, as in online hard example mining."""
+    kept = losses.detach().topk(min(16, len(losses))).values[-1]
+    return losses * (losses.detach() >= kept)
+
+
+def scaled_in_large_batches(losses: Tensor) -> Tensor:
+    return losses / losses.detach().mean() if len(losses) > 12 else losses
+
+
+@pytest.mark.parametrize("mixed", [hardest, scaled_in_large_batches])
+@pytest.mark.parametrize("drawn", ["the same", "others"])
+def test_what_large_batches_alone_mix_is_refused(mixed: Any, drawn: str) -> None:
+    model = network()
+    rows: Any = sessions.Plain() if drawn == "the same" else RandomRows("torch")
+    told = sessions.plan(lot_size=EXAMPLES, steps=1)
+    with (
+        pytest.raises(UnsupportedModel, match="how many or how long the rows beside it"),
+        session(model, dataset=rows, plan=told) as dp,
+    ):
+        for batch in next(dp.lots()):
+            dp.backward(mixed(cross_entropy(model)(batch)))
+
+
+def test_a_batch_as_large_as_those_of_lots_is_seen_in_the_rehearsal_alone() -> None:
+    model, sizes = network(), []
+    with session(model, plan=plan(lot_size=EXAMPLES, steps=2)) as dp:
+        for lot in dp.lots():
+            for batch in lot:
+                sizes.append((lot.is_rehearsal, len(batch[0])))
+                dp.backward(cross_entropy(model)(batch))
+            dp.step()
+    assert [size for rehearses, size in sizes if rehearses] == [8, 8, 8, 8, 2, 8, EXAMPLES]
+    assert [size for rehearses, size in sizes if not rehearses] == [EXAMPLES] * 2
 
 
 def test_losses_over_the_largest_of_the_batch_are_refused() -> None:

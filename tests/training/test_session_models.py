@@ -423,6 +423,53 @@ def test_frozen_parameters_that_an_optimizer_holds_stay() -> None:
     assert all(torch.equal(v, frozen[k]) for k, v in model[0].state_dict().items())
 
 
+@pytest.mark.parametrize("end", ["step", "release"])
+def test_parameters_that_are_frozen_later_are_not_moved_by_noise(end: str) -> None:
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    moved = []
+    with session(model, optimizer=optimizer, plan=full(steps=3, noise_multiplier=1.0)) as dp:
+        for lot in dp.lots():
+            model[0].requires_grad_(lot.step != 1)
+            before = [p.detach().clone() for p in model.parameters()]
+            for batch in lot:
+                dp.backward(cross_entropy(model)(batch))
+            if end == "step":
+                dp.step()
+            else:
+                dp.release()
+                optimizer.step()
+            moved.append(
+                [not torch.equal(*two) for two in zip(model.parameters(), before, strict=True)]
+            )
+    assert moved == [[True] * 4, [False, False, True, True], [True] * 4]
+    assert dp.statement(1e-3).steps_taken == 3
+
+
+def test_parameters_may_be_frozen_from_one_lot_to_the_next() -> None:
+    """As a discriminator is while its generator makes a step."""
+    model = network()
+    with session(model, plan=full()) as dp:
+        for lot in dp.lots():
+            model.requires_grad_()
+            whole_lot(dp, lot, cross_entropy(model))
+            model.requires_grad_(requires_grad=False)
+    assert dp.steps_taken == 2
+
+
+def test_lazy_parameters_are_refused_by_name() -> None:
+    model = nn.LazyLinear(CLASSES)
+    with pytest.raises(InvalidArgument, match="parameter weight has no shape yet"):
+        session(model)
+
+
+def test_a_plain_tensor_is_refused_with_the_remedy() -> None:
+    model = network()
+    prompt = torch.zeros(WIDTH, requires_grad=True)
+    with pytest.raises(InvalidArgument, match=r"plain tensor.*torch\.nn\.Parameter"):
+        session(model, optimizer=torch.optim.SGD([*model.parameters(), prompt], lr=0.1))
+
+
 def test_several_optimizers_each_step_their_own() -> None:
     model = network()
     before = copy.deepcopy(model)
@@ -741,6 +788,17 @@ def test_another_path_for_batches_of_the_same_shape_is_followed() -> None:
     assert usual["first.weight"].norm() > 1e-3
     assert short["first.weight"].norm() < 1e-6  # noise alone: the layer was not used
     assert short["last.weight"].norm() > 1e-3
+
+
+def test_a_layer_that_a_checked_lot_leaves_out_is_none_that_nothing_reaches() -> None:
+    model = Moody()
+    with session(model, plan=full(steps=3)) as dp:
+        for lot in dp.lots():
+            model.short = lot.step == 1
+            dp.verify()
+            whole_lot(dp, lot, cross_entropy(model))
+    assert dp.verify() is not None
+    assert dp.steps_taken == 3
 
 
 class DeadUnits(nn.Module):

@@ -99,6 +99,36 @@ def test_any_other_step_is_refused(act: Callable[..., None]):
         act(optimizers, model)
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_cannot_put_a_gradient_without_noise_in_place_of_what_was_released(
+    by_name: bool,
+):
+    """An optimizer calls it after it was looked at, and steps what it leaves in ``.grad``."""
+    model, optimizers, session = begun()
+    row = (torch.ones(1, 3), torch.zeros(1, dtype=torch.int64))
+
+    def closure() -> torch.Tensor:
+        optimizers[0].zero_grad()
+        loss = losses(model, row).sum()
+        loss.backward()
+        return loss
+
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ProtocolError, match="closure"), session as dp:
+        dp.accumulate(next(dp.lots()), lambda batch: losses(model, batch))
+        dp.release()
+        optimizers[0].step(closure=closure) if by_name else optimizers[0].step(closure)
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_none_is_no_closure():
+    def end(dp: Session, optimizers: list[torch.optim.Optimizer]) -> None:
+        dp.release()
+        optimizers[0].step(None)
+
+    trained(end, 1)
+
+
 @pytest.mark.parametrize("then", ["lot", "save", "statement", "public", "leave"])
 def test_nothing_goes_on_before_the_step(then: str, tmp_path: Any):
     model, _, session = begun()

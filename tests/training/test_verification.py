@@ -152,8 +152,8 @@ def test_the_check_is_made_once_and_again_when_asked() -> None:
                 count += 1
             seen.append(count)
             dp.step()
-    # A rehearsal of five passes, or eight rows and four repetitions; and twenty twice, or the rest.
-    assert seen == [7, 2, 7, 2]
+    # A rehearsal of seven passes, or eight rows and six repetitions; and twenty twice, or the rest.
+    assert seen == [9, 2, 9, 2]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -57,6 +57,7 @@ class Batch(NamedTuple):
     cut_to: int = 0  # the most units of the batches that it was cut with
     replaced: tuple[int, ...] = ()  # in a repetition for verification: units that are others now
     only: int | None = None  # in such a repetition: the one unit that counts, where it does
+    is_plain: bool = False  # in such a repetition: all units count as they are
     is_company: bool = False  # none counts: other ranks compute a batch meanwhile
 
     def rows_of(self, unit: int) -> slice:
@@ -87,6 +88,13 @@ class Batch(NamedTuple):
             only=0,
         )
 
+    def among(self, size: int) -> Batch:
+        """The same units among ``size``: copies of them, which count for nothing, follow."""
+        rows = np.resize(self.rows, size * self.per_unit)
+        weights = np.zeros(len(rows), dtype=np.float32)
+        weights[: len(self.weights)] = self.weights
+        return self._replace(rows=rows, weights=weights, padded_units=size, is_plain=True)
+
     @property
     def real_rows(self) -> slice:
         """Where the rows of the real units are, which come before the padding."""
@@ -95,7 +103,12 @@ class Batch(NamedTuple):
     @property
     def repeats(self) -> bool:
         """Whether this is a repetition of a batch, which adds nothing to the sums, or company."""
-        return bool(self.replaced) or self.only is not None or self.is_company
+        return bool(self.replaced) or self.is_dry or self.is_company
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether no dropout is done: the batch is compared with one of another shape."""
+        return self.only is not None or self.is_plain
 
     @property
     def kept_rows(self) -> NDArray[np.int64]:
@@ -512,6 +525,8 @@ class Cutter:
     def probes(self, batch: Batch, data: Any, *, strangers: bool) -> Iterator[tuple[Batch, Any]]:
         """The batch with its last unit replaced, and with all but its first; one of them alone.
 
+        And all of them in a batch as large as those of lots: what only large ones do, such as to
+        drop all but the largest losses, shows nowhere else. None stands for data to be loaded.
         A batch that is padded to its longest row may change shape with one of its rows, and random
         numbers with it: then units of the batch itself stand in, of which one choice always fits.
         One unit by itself comes again as it is. Without ``strangers`` they do so in any case.
@@ -532,10 +547,18 @@ class Cutter:
             most.insert(0, {at: others[at] for at in rest})
         for choices in (one, most):
             yield self._probe(batch, data, choices)
-        unit, alone = self._alone(batch, data)
-        if alone is not None:
-            yield batch.counting_only(unit), copied(data)
-            yield batch.alone(unit), alone
+        is_fixed = same_tensors(data, next(self.loaded([batch])))
+        unit, alone = self._alone(batch, data, is_fixed=is_fixed)
+        if alone is None:
+            return
+        yield batch.counting_only(unit), copied(data)
+        yield batch.alone(unit), alone
+        size = self.sizer.units(batch.per_unit, batch.length)
+        if size > len(units):
+            crowd, rows = batch.among(size), len(batch.rows)
+            yield batch.among(len(units)), copied(data)
+            again = np.resize(np.arange(rows), len(crowd.rows))
+            yield crowd, None if is_fixed else chosen_rows(data, again, rows)
 
     def _check_order(self, batch: Batch, data: Any) -> None:
         """Refuses a ``collate`` that moves units: whose rows are, and which count, goes by places.
@@ -555,7 +578,7 @@ class Cutter:
                 "there (pack_padded_sequence takes enforce_sorted=False)"
             )
 
-    def _alone(self, batch: Batch, data: Any) -> tuple[int, Any]:
+    def _alone(self, batch: Batch, data: Any, *, is_fixed: bool) -> tuple[int, Any]:
         """A unit and the data of its rows alone: shorter ones than in its batch, if it has any.
 
         A data set that draws random numbers would give other rows: then the batch's own serve, if
@@ -564,7 +587,7 @@ class Cutter:
         differ by their place alone.
         """
         rows, two = len(batch.rows), 2 * batch.per_unit
-        if not same_tensors(data, next(self.loaded([batch]))):
+        if not is_fixed:
             return 0, chosen_rows(data, np.resize(np.arange(batch.per_unit), two), rows)
         last = len(batch.units) - 1
         # The first comes at the end: in its place nothing shows what numbers the rows of a batch.
@@ -659,6 +682,12 @@ def moves_units(data: Any, again: Any, turned: Any, per_unit: int, rows: int) ->
         if len(one) == rows and _same(one, same) and not _same(one, reversed_(one))
     ]
     return bool(kept) and not any(kept)
+
+
+def lies_end_to_end(data: Any, rows: int) -> bool:
+    """Whether a tensor holds several entries of every row one after another, as nodes of graphs."""
+    tensors = [one for one in leaves_of(data) if isinstance(one, torch.Tensor) and one.ndim]
+    return any(rows not in one.shape[:2] and len(one) > rows for one in tensors)
 
 
 def chosen_rows(data: Any, where: NDArray[np.int64], rows: int) -> Any:

@@ -90,8 +90,19 @@ class Guard:
             {name: (one, one._version) for name, one in gradients.items() if one is not None},
         )
 
-    def _check_awaited(self, optimizer: Optimizer, awaited: _AwaitedStep) -> None:
-        """Raises unless ``optimizer`` is about to step exactly what was released, once."""
+    def _check_awaited(
+        self, optimizer: Optimizer, awaited: _AwaitedStep, given: tuple[object, ...]
+    ) -> None:
+        """Raises unless ``optimizer`` is about to step exactly what was released, once.
+
+        A closure among what its ``step`` was ``given`` would come after this look at the gradients.
+        """
+        if any(callable(one) for one in given if one is not optimizer):
+            raise ProtocolError(
+                f"{type(optimizer).__name__}.step() was given a closure after dp.release(): the "
+                "gradient that it computes would be stepped, which got no noise; call "
+                "optimizer.step() without one"
+            )
         if optimizer not in awaited.optimizers:
             raise ProtocolError(
                 f"{type(optimizer).__name__}.step() was called twice for one release; each "
@@ -110,8 +121,9 @@ class Guard:
                     "loss.backward()) until optimizer.step()"
                 )
 
-    def _after_step(self, optimizer: Optimizer) -> None:
+    def _after_step(self, optimizer: Optimizer, given: tuple[object, ...]) -> None:
         """Called after any optimizer in the process stepped: a private step may be complete."""
+        del given
         awaited = self._awaited
         if awaited is None or optimizer not in awaited.optimizers:
             return
@@ -194,6 +206,11 @@ class Guard:
             f"parameter {name} was changed in place inside the private context; only dp.step() may "
             "change it (use `with dp.public():` for public updates)"
         )
+
+    @property
+    def freezes(self) -> bool:
+        """Whether a private parameter is frozen now: it gets no gradient, and stays."""
+        return not all(map(_requires_grad, self._parameters.values()))
 
     def clear_gradients(self) -> None:
         """Leaves no gradient that an optimizer would step."""
@@ -309,12 +326,12 @@ class Guard:
             for optimizer in self._optimizers
         ]
 
-    def _before_step(self, optimizer: Optimizer) -> None:
-        """Called before any optimizer in the process steps."""
+    def _before_step(self, optimizer: Optimizer, given: tuple[object, ...]) -> None:
+        """Called before any optimizer in the process steps, with what it was ``given``."""
         if self._open:
             return
         if self._awaited is not None and optimizer in self._optimizers:
-            self._check_awaited(optimizer, self._awaited)
+            self._check_awaited(optimizer, self._awaited, given)
             return
         if optimizer in self._optimizers:
             raise ProtocolError(
@@ -339,14 +356,15 @@ class _AwaitedStep:
     gradients: dict[str, tuple[Tensor, int]]
 
 
-def _weakly(method: Callable[[Optimizer], None]) -> Callable[[Optimizer, Any, Any], None]:
+def _weakly(
+    method: Callable[[Optimizer, tuple[object, ...]], None],
+) -> Callable[[Optimizer, Any, Any], None]:
     """A hook that torch may keep for all optimizers: it keeps no context that was let go of."""
     still = weakref.WeakMethod(method)
 
     def hook(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        del args, kwargs
         if (there := still()) is not None:
-            there(optimizer)
+            there(optimizer, (*args, *kwargs.values()))
 
     return hook
 
@@ -412,6 +430,7 @@ class _Place:
 _HELD = ("_parameters", "_modules", "_buffers")
 _held, _values, _version = attrgetter(*_HELD), methodcaller("values"), attrgetter("_version")
 _training, _hooks = attrgetter("training"), attrgetter("_backward_hooks")
+_requires_grad = attrgetter("requires_grad")
 
 
 def check_hooks(parameters: Mapping[str, Tensor]) -> None:

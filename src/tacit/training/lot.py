@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.checkpoint import CheckpointError
 
 from tacit.errors import InvalidArgument, ProtocolError, UnsupportedModel
-from tacit.training.batches import copied
+from tacit.training.batches import copied, lies_end_to_end
 from tacit.training.capture import WARM_UP, HostRead, Inputs, host_randomness
 from tacit.training.clipping.engine import Rehearsed
 from tacit.training.loaders import leaves_of, shapes
@@ -407,7 +407,8 @@ class Computation:
         set_random_state(before)
         for probe, changed in self._cutter.probes(batch, data, strangers=draw.rehearses):
             self._tried = probe
-            yield from self._handed_out(draw, probe, changed)
+            loaded = next(self._cutter.loaded([probe])) if changed is None else changed
+            yield from self._handed_out(draw, probe, loaded)
             self._check_turn(turn)
         set_random_state(after)
         self._tried = batch
@@ -623,7 +624,9 @@ class Computation:
         rows, watched = len(batch.rows), self._verifier.watches
         self._watched = watched
         signature = None if watched else self._signature(batch, data)
-        may_run_compiled = self._engine.begin(rows, batch.per_unit, signature)
+        may_run_compiled = self._engine.begin(
+            rows, batch.per_unit, signature, end_to_end=lies_end_to_end(data, rows)
+        )
         self._entered = ExitStack()
         if self._sharded is not None:
             self._entered.enter_context(self._sharded.unrecorded(self._engine.recorder))
@@ -726,6 +729,7 @@ class Computation:
         if not batch.repeats:
             structure = self._engine.structure
             if draw is not None and draw.rehearses and structure is not None:
+                verifier.check_reached(result)
                 self.rehearsed = Rehearsed(
                     len(batch.units), self._engine.reports, structure.entangled
                 )

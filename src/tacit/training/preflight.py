@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 from torch.optim import lr_scheduler
 
 from tacit import losses
@@ -105,6 +106,17 @@ def _check_optimizer(optimizer: Optimizer) -> None:
 
 
 def _check_parameters(parameters: Mapping[str, nn.Parameter]) -> None:
+    for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise InvalidArgument(
+                f"parameter {name} has no shape yet, as its module is a lazy one; pass a batch of "
+                "zeros through the model first"
+            )
+        if not isinstance(parameter, nn.Parameter):
+            raise InvalidArgument(
+                f"parameter {name} is a plain tensor, whose uses are not seen; make it a "
+                "torch.nn.Parameter, and give the optimizer that"
+            )
     devices = {parameter.device for parameter in parameters.values()}
     if len(devices) > 1:
         raise InvalidArgument(

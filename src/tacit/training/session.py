@@ -359,7 +359,7 @@ class Session:
             entry of every private parameter, whether or not the lot touched it.
         """
         guard = self._at_the_end_of_a_lot("dp.step()")
-        if self._updates is not None and guard.is_recordable:
+        if self._updates is not None and guard.is_recordable and not guard.freezes:
             self._recorded_step(self._updates, guard)
             return
         means = self._released(guard)
@@ -392,9 +392,7 @@ class Session:
         1
         """
         guard = self._at_the_end_of_a_lot("dp.release()")
-        means = self._released(guard)
-        for name, parameter in self._parameters.items():
-            parameter.grad = means[name]
+        self._hand_over(self._released(guard))
         guard.expect_step()
 
     def _at_the_end_of_a_lot(self, what: str) -> Guard:
@@ -478,9 +476,13 @@ class Session:
         means = shares.means(own)
         return means if sharded is None else means | sharded.gradients(own)
 
-    def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
+    def _hand_over(self, means: dict[str, Tensor]) -> None:
+        """Leaves the means in ``.grad``; a parameter that is frozen by now would move by noise."""
         for name, parameter in self._parameters.items():
-            parameter.grad = means[name]
+            parameter.grad = means[name] if parameter.requires_grad else None
+
+    def _update(self, means: dict[str, Tensor], guard: Guard) -> None:
+        self._hand_over(means)
         guard.allow(allowed=True)
         try:
             for optimizer in self.optimizers:

@@ -4,8 +4,9 @@ A small batch is passed through the loop several times under the same random num
 one unit replaced by another, and with all but one replaced. Nothing but the replaced units' own
 losses, norms and bounded contributions may change; otherwise the module where other rows first
 change is named. Then one unit is looked at with its company and without, where rows are fewer and,
-if batches are padded to their longest row, shorter: its clipped gradient must be the same. A batch
-of a lot counts only when its repetitions have agreed with it.
+if batches are padded to their longest row, shorter: its clipped gradient must be the same; and so
+must those of all in a batch as large as lots have. A batch of a lot counts only when its
+repetitions have agreed with it.
 
 This is done before the first lot, with records of the whole data set, whenever modules or their
 modes have changed, and again in lots that come at random, as often as it takes less than 1 % of the
@@ -160,6 +161,7 @@ class Verifier:
         self._armed = True
         self._met: set[tuple[bool, ...]] = set()  # the modes of modules in lots so far
         self._company: tuple[BatchSums, float] | None = None  # with its unit's norm
+        self._plain: BatchSums | None = None  # of all units, in a batch of none but them
         self._chance = False  # the loop drew random numbers in the pass with company
         self._first: _Pass | None = None
         self._pending: SensitivityCheck | None = None  # the first repetition agreed
@@ -170,7 +172,7 @@ class Verifier:
     def arm(self) -> None:
         """Checks the next batch, from the start."""
         self._armed, self._first, self._pending, self._prints = True, None, None, []
-        self._company = None
+        self._company = self._plain = None
 
     def count_lot(self) -> None:
         """A lot is about to be sampled: now and then one is checked again, at random."""
@@ -217,7 +219,7 @@ class Verifier:
             for path, module in self._model.named_modules()
         ]
         try:
-            with _Dry(dropout=batch.only is None):
+            with _Dry(dropout=not batch.is_dry):
                 yield
         finally:
             for handle in handles:
@@ -237,7 +239,6 @@ class Verifier:
 
         If there is ``always_one``, only what is kept from batch to batch could mix units.
         """
-        self._check_reached(result)
         self._prints = self._prints[-1:]
         if len(batch.units) > 1 or always_one:
             dtypes = {losses.dtype} | {use.dtype for use in (structure.uses if structure else ())}
@@ -262,7 +263,11 @@ class Verifier:
         """
         first = self._first
         assert first is not None
-        if batch.only is None:
+        if batch.is_plain:
+            if self._plain is not None and not self._chance:
+                self._compare_crowd(first, self._plain, result, clip)
+            self._company, self._plain = None, result  # sums are as large as the model
+        elif batch.only is None:
             self._compare_replaced(first, batch, losses, result, clip)
         elif self._company is None:
             self._company = result, float(_norms(result)[batch.only])
@@ -272,6 +277,24 @@ class Verifier:
         elif not self._chance:
             alone = result, float(_norms(result)[batch.only])
             self._compare_alone(first, self._company, alone, clip)
+
+    def _compare_crowd(
+        self, first: _Pass, before: BatchSums, result: BatchSums, clip: float
+    ) -> None:
+        """All units: what a large batch does to some of them need not show in one."""
+        relative, absolute = first.other_shape
+        count = len(first.batch.units)
+        one, other = _norms(before)[:count], _norms(result)[:count]
+        finite = one.isfinite()
+        same = torch.equal(finite, other.isfinite())
+        if same:
+            one, other = one[finite], other[finite]
+            limits = relative * torch.maximum(one, other) + absolute * clip
+            released = count * (relative + absolute) * clip
+            same = bool(((one - other).abs() <= limits).all())
+            same = same and _distance(before.sums, result.sums) <= released
+        if not same:
+            raise _by_company()
 
     def _compare_alone(
         self,
@@ -291,12 +314,7 @@ class Verifier:
         else:
             same = not any(map(math.isfinite, norms))
         if not (moved <= limit and same):
-            raise UnsupportedModel(
-                "a unit's gradient depends on how many or how long the rows beside it are, "
-                "so examples are mixed: leave padding out of averages (a mask; see "
-                "tacit.losses.token_mean), put it at the ends of rows (padding_side='right'), and "
-                f"divide by nothing that the batch decides; or the loop draws {_OWN_NUMBERS}"
-            )
+            raise _by_company()
 
     def _compare_again(self, first: _Pass, before: BatchSums, result: BatchSums) -> None:
         """The same unit alone, twice: nothing that the first pass left may show in the second."""
@@ -329,7 +347,8 @@ class Verifier:
         if self._schedule is not None:
             self._schedule.end()
         self.report, self._pending = self._pending, None
-        self._armed, self._first, self._company, self._prints = False, None, None, []
+        self._armed, self._first, self._prints = False, None, []
+        self._company = self._plain = None
         return first.batch, first.result
 
     def _compare_rows(self, first: _Pass, batch: Batch, losses: Tensor, result: BatchSums) -> None:
@@ -361,7 +380,11 @@ class Verifier:
                 return f", first seen in the result of module {name}"
         return ", after the last module (in the loss, it seems)"
 
-    def _check_reached(self, result: BatchSums) -> None:
+    def check_reached(self, result: BatchSums) -> None:
+        """Refuses a parameter that the losses of a rehearsal do not reach.
+
+        Lots may leave some out: a layer that is dropped at random, a head that serves in turn.
+        """
         for name in self._parameters:
             if name not in result.sums:
                 raise UnsupportedModel(
@@ -369,6 +392,15 @@ class Verifier:
                     "forward pass uses it under no_grad or reentrant checkpointing); freeze it "
                     "with requires_grad_(False), or take it out of the optimizer"
                 )
+
+
+def _by_company() -> UnsupportedModel:
+    return UnsupportedModel(
+        "a unit's gradient depends on how many or how long the rows beside it are, so examples are "
+        "mixed: leave padding out of averages (a mask; see tacit.losses.token_mean), put it at the "
+        "ends of rows (padding_side='right'), and divide by nothing, and choose no rows, as the "
+        f"batch decides; or the loop draws {_OWN_NUMBERS}"
+    )
 
 
 @final

@@ -24,9 +24,11 @@ from tacit.training.clipping.structure import (
     gradients_at,
     layouts,
     left_open,
+    mixed,
     origin_of,
     reached_leaves,
     separate,
+    strays,
     told_apart,
     touched,
 )
@@ -164,6 +166,7 @@ class Engine:
         self._rows = Rows(0)
         self._finite = torch.empty(0)  # of each unit: 0, or NaN if its loss is not
         self._signature: Hashable = None
+        self._end_to_end = False
         self._entered = False
 
     @property
@@ -176,13 +179,17 @@ class Engine:
         """How many groups of parameters have a bound of their own."""
         return max(self._group.values(), default=0) + 1
 
-    def begin(self, rows: int, per_unit: int = 1, signature: Hashable = None) -> bool:
+    def begin(
+        self, rows: int, per_unit: int = 1, signature: Hashable = None, *, end_to_end: bool = False
+    ) -> bool:
         """Starts a batch; returns whether a model that the user compiled may run compiled.
 
         ``signature`` stands for the shapes of the batch. Compiled code needs its taps beforehand,
-        so the first batch of a signature must run uncompiled: it shows their shapes.
+        so the first batch of a signature must run uncompiled: it shows their shapes. Where rows
+        lie ``end_to_end``, how many entries each has may be otherwise in every batch.
         """
         self._rows = Rows(rows, per_unit)
+        self._end_to_end = end_to_end and rows > 1
         self._signature = signature
         known = self._known.get(signature)
         if known is None:
@@ -241,6 +248,8 @@ class Engine:
             structure = self._analysed(losses, weights)
         self._check_complete(structure)
         self.structure = structure
+        if self._end_to_end:
+            self._check_apart(structure, losses)
         if None in structure.layouts:
             marks: Tensor = losses.detach().float() * 0.0
             self._finite = marks.unflatten(0, (self._rows.units, self._rows.per_unit)).sum(1)
@@ -399,6 +408,20 @@ class Engine:
         found = layouts(losses, taps, given, real, described, self._unweighted)
         return dict(zip(unknown, found, strict=True))
 
+    def _check_apart(self, structure: Structure, losses: Tensor) -> None:
+        """Refuses entries that belong to the neighbours of the rows which they are taken for.
+
+        Where the layout would put an entry into the next row, or into the one before: the losses
+        of every other row alone must reach no entry of those between them.
+        """
+        taps = self.recorder.taps
+        every_other = torch.arange(len(losses), device=losses.device) % 2
+        with self._replaying():
+            grads = gradients_at(losses, every_other.to(losses.dtype), taps, keep=True)
+        for origins, layout, grad in zip(structure.origins, structure.layouts, grads, strict=True):
+            if grad is not None and layout is not None and strays(layout, grad, every_other):
+                raise mixed(" and ".join(self._names([origins])), 1, could_keep_rows=True)
+
     def _kind(
         self, uses: Sequence[Use]
     ) -> tuple[tuple[tuple[Origin | None, ...], ...], tuple[Hashable, ...]]:
@@ -418,6 +441,8 @@ class Engine:
         """
         recorder = self.recorder
         if any(one.untyped_storage()._cdata in storages for one in recorder.saved):
+            return True
+        if self._end_to_end:
             return True
         if not recorder.uses:  # as an earlier batch of these shapes, which was neither
             return False
@@ -448,7 +473,8 @@ class Engine:
         if not origin.names:
             raise UnsupportedModel(
                 f"a trainable parameter of shape {tuple(weight.shape)} is used, but no optimizer "
-                "holds it: add it to an optimizer, or freeze it with requires_grad_(False)"
+                "holds it: add it to an optimizer, freeze it with requires_grad_(False), or call "
+                "its module under torch.no_grad()"
             )
         return origin
 

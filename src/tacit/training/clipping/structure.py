@@ -256,6 +256,16 @@ def breaks(layout: Layout, gradient: Tensor, row: int, rows: int) -> Tensor:
     return (touched & (owner != row)).any()
 
 
+def strays(layout: Layout, gradient: Tensor, chosen: Tensor) -> bool:
+    """Whether the gradient of the losses of ``chosen`` rows touches another row's entries."""
+    touched = support(gradient, layout.dim)
+    rows = len(chosen)
+    each = touched.shape[0] // rows
+    entries = torch.arange(touched.shape[0], device=touched.device)
+    owner = entries // each if layout.inner else entries % rows
+    return bool((touched & (chosen[owner] == 0)).any())
+
+
 def gradients_at(
     losses: Tensor, weights: Tensor, taps: Sequence[Tensor], *, keep: bool = False
 ) -> list[Tensor | None]:
@@ -298,11 +308,11 @@ def layouts(
         for at, fitting in zip(here, _fitting(gradients, here, left, row, rows), strict=True):
             left[at] = fitting
             if not fitting:
-                raise _mixed(describe[at], row, could_keep_rows=bool(open_[at]))
+                raise mixed(describe[at], row, could_keep_rows=bool(open_[at]))
     return [fitting if at in reached else [] for at, fitting in enumerate(left)]
 
 
-def _mixed(name: str, row: int, *, could_keep_rows: bool) -> UnsupportedModel:
+def mixed(name: str, row: int, *, could_keep_rows: bool) -> UnsupportedModel:
     """The refusal of a result that keeps no rows apart; not its shape, which lengths decide."""
     if could_keep_rows:
         return UnsupportedModel(
