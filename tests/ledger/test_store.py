@@ -210,6 +210,28 @@ def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
     assert made.lease(1) == 1
 
 
+def test_a_file_with_two_names_is_refused_under_both(sqlite, tmp_path):
+    """Processes that had it by two names were granted 1.85 of 1 together, and one charge was lost.
+
+    SQLite names its log after the file, so that each of them had a log of its own.
+    """
+    budget = sqlite.ledger().open("data", 1.0, 0.0)
+    budget.charge(PureDp(0.25))
+    copied = tmp_path / "copied"  # as by cp -al
+    copied.mkdir()
+    os.link(tmp_path / "budget.db", copied / "budget.db")
+    (copied / "budget.db.anchor").write_bytes(sqlite.anchor.read_bytes())
+    two = r"budget\.db has 2 names \(hard links\), .*nothing was granted"
+    with pytest.raises(LedgerError, match=two):
+        budget.charge(PureDp(0.25))
+    budget.ledger.close()
+    for one in (tmp_path / "budget.db", copied / "budget.db"):
+        with pytest.raises(LedgerError, match=two):
+            Ledger(one)
+    (copied / "budget.db").unlink()
+    assert sqlite.ledger().budget("data").charge(PureDp(0.25)).budget.spent().epsilon == 0.5
+
+
 def test_a_database_without_an_encoding_keeps_text(server, tmp_path):
     server.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
     with Ledger(server.url("plain"), anchor=tmp_path / "plain.anchor") as ledger:

@@ -150,6 +150,7 @@ class Store:
         if self.path is not None:
             with self._reported("read"):
                 found = self.path.stat()
+            self._check_links(found)
             self._file = (found.st_dev, found.st_ino)
 
     def read(self, first: int = 1) -> list[Entry]:
@@ -208,6 +209,16 @@ class Store:
             raise TamperedLedger(
                 f"the ledger {self.path} was removed or replaced while it was open; nothing was "
                 "granted. Put the newest copy back, and run 'tacit ledger verify'"
+            )
+        self._check_links(found)
+
+    def _check_links(self, found: os.stat_result) -> None:
+        """Refuses a file with a second name: SQLite keeps a log of its own beside each of them."""
+        if found.st_nlink > 1:
+            raise LedgerError(
+                f"the ledger {self.path} has {found.st_nlink} names (hard links), and what is "
+                "charged under one is not seen under the others; nothing was granted. Copy it to a "
+                "file of its own, with its anchor, and remove the other names"
             )
 
     @contextlib.contextmanager
