@@ -306,7 +306,8 @@ class Budget:
     ) -> list[Draft]:
         """The entry that charges a request which is about to be approved, or ``BudgetExceeded``."""
         if books.budgets[self.name].composition == "declared":
-            return self._declared(books, [what], label)
+            (draft,) = self._declared(books, [what], label)
+            return [Draft(draft.budget, draft.kind, {**draft.body, "steps": steps})]
         return [self._admitted(books, what, steps, label, detail, granted=0)]
 
     def _claim(self, books: Books, event: dict[str, Any]) -> int:
