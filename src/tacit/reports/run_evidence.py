@@ -62,7 +62,7 @@ def gather(
     """
     if signed_by is not None:
         _check_signer(folder, statement, signed_by)
-    found = {one.subject: one for one in _files(folder, statement)}
+    found = {one.subject: one for one in files_of(folder, statement)}
     if statement.charge is not None or ledger is not None:
         found["ledger"] = _ledger(statement, ledger)
     if signed_by is not None:
@@ -84,7 +84,8 @@ def _warnings(folder: Path, statement: Statement) -> Iterator[str]:
 # ---- files
 
 
-def _files(folder: Path, statement: Statement) -> Iterator[Assessed]:
+def files_of(folder: Path, statement: Statement) -> Iterator[Assessed]:
+    """The released files, each compared with the statement; one that is another is refused."""
     for name, digest in statement.files.items():
         path = folder / name
         if not path.is_file():

@@ -296,12 +296,15 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
 
 def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
     """A finished run whose statement proves itself; what does not is no run to be shown."""
+    from tacit.reports.run_evidence import files_of  # noqa: PLC0415 - PyTorch comes with it
     from tacit.statement import Statement  # noqa: PLC0415
 
     text = _files.read(place / STATEMENT).decode()
     statement = Statement.from_json(text)
     if statement.configuration != record.configuration:
         raise CheckpointError(f"{RECORD} and {STATEMENT} are of different runs")
+    for _ in files_of(place, statement):  # another model's figures are none of this run
+        pass
     planned = _planned(record)
     taken = statement.steps_taken or planned
     shown = measured(history(place)) if record.test_accuracy is None else _percent(record)
