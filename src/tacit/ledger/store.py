@@ -109,8 +109,11 @@ class Store:
         """Makes an empty file that only its owner reads; SQLite's own side files follow it."""
         if self.path is None:
             return
-        with self._reported("written"), contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+        with self._reported("written"):
+            try:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+            except FileExistsError:  # somebody made it, and it has no tables yet
+                self.path.chmod(OWNER_ONLY)
 
     def identity(self) -> str:
         """The id that the first entry gives the ledger; empty if there is none."""
