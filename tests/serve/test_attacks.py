@@ -332,6 +332,8 @@ def test_a_run_with_another_model_has_no_figures_in_the_list_either(
     assert 'class="state unreadable"' in found
     assert 'class="state finished"' not in found
     assert "The run run does not prove itself" in found
+    assert "RUNS/run/model.safetensors is not the file" in found
+    assert str(site.runs) not in found
 
 
 def _torn(place: Path) -> None:

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
@@ -120,15 +120,19 @@ class RunShelf:
             place = self.path(name)
             signature = (_signature(place), _alive(place))
         except (TacitError, OSError, ValueError) as error:
-            return RunRow(name, "unreadable", problem=_line(error))
+            return self._without_root(RunRow(name, "unreadable", problem=_line(error)))
         with self._lock:
             kept = self._rows.get(name)
         if kept is not None and kept[0] == signature:
             return kept[1]
-        made = _row(name, place, signature[1])
+        made = self._without_root(_row(name, place, signature[1]))
         with self._lock:
             self._rows[name] = (signature, made)
         return made
+
+    def _without_root(self, row: RunRow) -> RunRow:
+        """The row without the machine's own path, which is not for everybody who looks."""
+        return replace(row, problem=row.problem.replace(str(self.root), "RUNS"))
 
     def rows(self) -> list[RunRow]:
         """All runs, newest first."""
