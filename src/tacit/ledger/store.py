@@ -46,6 +46,9 @@ _TRIGGERS = """
     WHERE t.tgrelid = 'entries'::regclass AND NOT t.tgisinternal
 """
 
+_MOUNTS = Path("/proc/self/mountinfo")
+_IN_MOUNTS = {ord(one): f"\\{ord(one):03o}" for one in " \t\n\\"}
+
 _DAMAGED = "the file is damaged or is no ledger"
 # What drivers say when something fails, in their own words, and what helps.
 _REMEDIES = (
@@ -154,6 +157,7 @@ class Store:
             with self._reported("read"):
                 found = self.path.stat()
             self._check_links(found)
+            self._check_mount()
             self._file = (found.st_dev, found.st_ino)
 
     def read(self, first: int = 1) -> list[Entry]:
@@ -222,6 +226,24 @@ class Store:
                 f"the ledger {self.path} has {found.st_nlink} names (hard links), and what is "
                 "charged under one is not seen under the others; nothing was granted. Copy it to a "
                 "file of its own, with its anchor, and remove the other names"
+            )
+
+    def _check_mount(self) -> None:
+        """Refuses a file that was mounted by itself, as into a container: it has another log there.
+
+        The log would lie in the container's own folder, unseen outside and gone with it.
+        """
+        assert self.path is not None
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except OSError:  # not on Linux
+            return
+        place = str(self.path.resolve()).translate(_IN_MOUNTS)
+        if any(line.split()[4:5] == [place] for line in mounts):
+            raise LedgerError(
+                f"the ledger {self.path} is a file that was mounted without its folder, and what "
+                "is charged here is not seen outside; nothing was granted. Mount the folder, with "
+                "the anchor in it"
             )
 
     @contextlib.contextmanager
