@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -161,6 +162,51 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     assert said.endswith(
         "tacit: the folder that this was called in is gone; change to another one\n"
     )
+
+
+PLACES = (
+    "report {}", "audit {}", "generate {}", "ledger list --ledger {}", "ledger export {}",
+    "train digits --out {}", "train --resume --out {}", "train digits --data {}",
+    "data list --data {}", "serve --runs {} --port 0",
+)  # fmt: skip
+
+
+def refusal_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(line.split()) == 2
+    *notes, said = capsys.readouterr().err.splitlines()
+    assert notes in ([], ["loading PyTorch …"])
+    assert said.startswith("tacit: ")
+    return said
+
+
+@pytest.mark.parametrize("words", PLACES)
+def test_a_place_that_cannot_be_is_refused_in_one_line(
+    words: str, ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ledger)
+    monkeypatch.setenv("TACIT_LEDGER", "b.db")
+    assert "File name too long" in refusal_of(words.format("9" * 400), capsys)
+
+
+@pytest.mark.parametrize("words", PLACES)
+def test_somebody_elses_folder_is_refused_in_one_line(
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One that tacit made, for its owner alone, was a traceback to everybody else."""
+    real = os.stat
+
+    def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:  # root may look anywhere
+        if "theirs" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *more, **named)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TACIT_LEDGER", "b.db")
+    monkeypatch.setattr(os, "stat", stat)
+    assert "Permission denied" in refusal_of(words.format("theirs/run"), capsys)
 
 
 @pytest.mark.parametrize("columns", ["0", "1"])

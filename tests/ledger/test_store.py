@@ -191,6 +191,28 @@ def test_ledger_cannot_be_made_in_a_read_only_folder(folder):
     assert list(folder.iterdir()) == []
 
 
+def test_a_ledger_in_somebody_elses_folder_is_refused_in_a_line(folder):
+    (folder / "theirs").mkdir(mode=0o700)
+
+    def work(say):
+        as_nobody()
+        url = f"sqlite:///{folder}/theirs/budget.db"
+        for call in (Ledger, verify):
+            try:
+                say(f"refused {'; '.join(call(url).problems)}")
+            except LedgerError as error:
+                say(f"refused {error}")
+
+    if os.geteuid() != 0:
+        (folder / "theirs").chmod(0)
+    said = released_by_child(work)
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith(("refused the ledger", "refused the anchor"))
+        assert "cannot be read: " in line
+        assert "ermission denied" in line
+
+
 def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
     made = reserved(sqlite, timeout=0.3)
     code = (

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 REFUSED = 2
 COMPLETION: Final = "_TACIT_COMPLETE"  # set by the shell's completion
+_CLOSED: Final = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # another's folder
+_LONGEST_PLACE = 200  # letters of a path
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)  # as of a full disk
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
@@ -126,7 +128,11 @@ def _refuse(message: str) -> int:
 
 
 def _surroundings(error: OSError) -> str:
-    """What is wrong where the command was called; any other error is a defect, and raised."""
+    """What is wrong with a place that was named, or here; another error is a defect, and raised."""
+    if error.errno in _CLOSED and error.filename is not None:
+        place = os.fsdecode(error.filename)
+        shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}…"
+        return f"{shown}: {error.strerror}; name another place, or one that you may open"
     if error.errno in _UNWRITABLE and error.filename is None:
         _hang_up()
         return f"the output cannot be written: {error.strerror}; make room, or send it elsewhere"

@@ -100,13 +100,13 @@ class Store:
     def _is_file(self) -> bool:
         """Whether the file is there; a folder or a pipe, which would be waited for, is refused."""
         assert self.path is not None
-        if not self.path.exists():
-            if self.path.is_symlink():
-                raise LedgerError(f"{self.location} is a link to nowhere; name another file")
-            return False
-        if not self.path.is_file():
+        with self._reported("read"):
+            there, file = self.path.exists(), self.path.is_file()
+        if not there and self.path.is_symlink():
+            raise LedgerError(f"{self.location} is a link to nowhere; name another file")
+        if there and not file:
             raise LedgerError(f"{self.location} is no file; name another one")
-        return True
+        return there
 
     def make_file(self) -> None:
         """Makes an empty file that only its owner reads; SQLite's own side files follow it."""
