@@ -406,7 +406,7 @@ def test_nobody_has_two_keys_by_names_that_look_alike(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     add_key(path, "Ada", "engineer")
     for name in ("Ada", "ada", "\u0410d\u0430"):  # the last with Cyrillic letters
-        with pytest.raises(InvalidArgument, match="'Ada' has a key in .* already"):
+        with pytest.raises(InvalidArgument, match=r"'Ada' has a key in .* already"):
             add_key(path, name, "officer")
     add_key(path, "Bo", "officer")
     text = path.read_text().replace("Bo", "ada")
