@@ -130,7 +130,7 @@ def _refuse(message: str) -> int:
 def _surroundings(error: OSError) -> str:
     """What is wrong with a place that was named, or here; another error is a defect, and raised."""
     if error.errno in _CLOSED and error.filename is not None:
-        place = os.fsdecode(error.filename)
+        place = str(error.filename)
         shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}…"
         return f"{shown}: {error.strerror}; name another place, or one that you may open"
     if error.errno in _UNWRITABLE and error.filename is None:
