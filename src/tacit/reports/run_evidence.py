@@ -143,10 +143,11 @@ def _ledger(statement: Statement, address: str | None) -> Assessed:
         return Assessed("ledger", "claimed", said, "no ledger is there; --ledger names one")
     try:
         reason = _difference(statement, charge, url)
-    except (LedgerError, OSError) as error:
+    except (LedgerError, OSError):
         if address is not None:
             raise
-        unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
+        # Why would tell of a file of the reader's that a stranger has named, and reports travel.
+        unread = "what is there cannot be read as a ledger; --ledger says why"
         return Assessed("ledger", "claimed", said, unread)
     if reason is None:
         return _looked_up(statement, charge, said)
