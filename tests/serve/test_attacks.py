@@ -242,6 +242,31 @@ def test_no_path_leads_out_of_the_folder_of_runs(
             assert b"small" not in found.body, (name, end)
 
 
+def test_another_users_run_is_none(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list failed, and so did every page, which has the list's alerts."""
+    kept("theirs")
+    kept("ours")
+    real = os.stat
+
+    def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:  # root may look anywhere
+        if "theirs/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *more, **named)
+
+    browser = site.browser("viewer")
+    assert browser.get("/runs/theirs").status == 200
+    monkeypatch.setattr(os, "stat", stat)
+    found = browser.get("/runs/theirs")
+    assert found.status == 404
+    assert "there is no such run" in found.text
+    for page in ("/runs", "/plan", "/budgets"):
+        site.console._alerts = (-1e9, ())
+        assert browser.get(page).status == 200
+    assert "ours" in browser.get("/runs").text
+
+
 def test_a_link_inside_a_run_is_not_followed(site: Site, kept: Callable[..., Path]) -> None:
     place = kept()
     secret = place.parent.parent / "secret.json"

@@ -103,13 +103,19 @@ class RunShelf:
             and "\\" not in one and "\0" not in one and len(one.encode("utf-8", "replace")) < 256
             for one in parts
         )  # fmt: skip
-        place = self.root.joinpath(*parts) if plain else self.root
-        steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))] if plain else []
-        if not plain or any(one.is_symlink() or not one.is_dir() for one in steps):
+        if not plain:
             raise CheckpointError("there is no such run")
-        if not (place / RECORD).is_file():
+        place = self.root.joinpath(*parts)
+        steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))]
+        try:
+            there = all(one.is_dir() and not one.is_symlink() for one in steps)
+            there = there and (place / RECORD).is_file()
+            entries = _entries(place) if there else []
+        except OSError:  # a folder of another user's, as tacit makes them for its owner alone
+            there = False
+        if not there:
             raise CheckpointError("there is no such run")
-        for entry in _entries(place):
+        for entry in entries:
             if entry.is_symlink():
                 raise CheckpointError(f"{entry.name!a} in this run is a link, and is not followed")
         return place
@@ -232,7 +238,7 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
             continue
         place = Path(one.path)
         yield place
-        if depth > 1 and not (place / RECORD).exists():
+        if depth > 1 and not os.path.lexists(place / RECORD):
             yield from _folders(place, depth - 1)
 
 
