@@ -50,6 +50,8 @@ def be_there() -> None:
 
     Else the next files that are opened would have their numbers, and get what is written to them.
     """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
     while (handle := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         pass
     os.close(handle)
