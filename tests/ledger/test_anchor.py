@@ -282,12 +282,24 @@ def test_key_that_is_none_is_refused_and_not_shown(sqlite, tmp_path, content):
     assert "short" not in str(refusal.value)
 
 
+def test_a_key_without_a_name_makes_no_unsealed_ledger(sqlite, tmp_path, monkeypatch):
+    """As of ``--key "$UNSET"``: whoever gave it took the ledger for sealed."""
+    with pytest.raises(InvalidArgument, match="key must name a file, got ''"):
+        Ledger(sqlite.url, key="")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("TACIT_LEDGER_KEY", "")  # for a variable this is to be without one
+    sqlite.ledger()
+
+
 # ---- files
 
 
-def test_files_of_a_ledger_are_their_owners_only(sqlite, tmp_path):
+@pytest.mark.parametrize("there", [False, True])
+def test_files_of_a_ledger_are_their_owners_only(sqlite, tmp_path, there):
     before = os.umask(0)
     try:
+        if there:  # empty, and everybody's
+            (tmp_path / "budget.db").touch()
         with sqlite.ledger() as ledger:
             ledger.open("data", 1.0, 0.0).charge(PureDp(0.5))
             modes = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}

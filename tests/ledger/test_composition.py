@@ -183,6 +183,15 @@ def test_pure_budget_has_no_delta_and_takes_pure_releases_only():
             InMemory().open(1.0, 0.0, composition)
 
 
+def test_a_delta_too_small_to_be_shared_out_is_refused():
+    """The shares of 5e-324 are 0: the filter took the logarithm of one, and crashed."""
+    with pytest.raises(InvalidArgument, match="delta must be at least 1e-300 with composition="):
+        InMemory().open(1.0, 5e-324, composition="renyi")
+    least = InMemory().open(1.0, 1e-300, composition="renyi")
+    least.charge(PureDp(0.5))
+    assert least.spent().epsilon > 0.0
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(

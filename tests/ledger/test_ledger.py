@@ -366,6 +366,11 @@ def test_name_that_is_not_what_it_looks_like_is_refused(name):
         ("run-0", "run-O"),
         ("a b", "ab"),
         ("stra\u00dfe", "strasse"),
+        ("patients-2026", "patients\u20132026"),  # as a word processor writes it
+        ("patients-2026", "patients\u22122026"),
+        ("ada's records", "ada\u2019s records"),
+        ("patients-2", "patients-\u0662"),
+        ("patients-2026", "patients\u0335-2026"),
     ],
 )
 def test_name_that_looks_like_another_is_refused(sqlite, one, other):
@@ -375,6 +380,15 @@ def test_name_that_looks_like_another_is_refused(sqlite, one, other):
         ledger.open(other, 1.0, 0.0)
     ledger.open("another", 1.0, 0.0)
     assert [state.name for state in ledger.budgets()] == [one, "another"]
+
+
+def test_names_that_are_told_apart_are_taken(sqlite):
+    names = ["cafe", "caf\u00e9", "run-1", "run-2", "run/1", "\u0926\u093f\u0928",
+             "\u0926\u0940\u0928"]  # fmt: skip
+    ledger = sqlite.ledger()
+    for name in names:
+        ledger.open(name, 1.0, 0.0)
+    assert [state.name for state in ledger.budgets()] == names
 
 
 @pytest.mark.parametrize(

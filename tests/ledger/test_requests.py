@@ -298,6 +298,18 @@ def test_a_reservation_takes_what_an_overdue_approval_holds(
     assert ledger.books.requests[one.number].standing == "lapsed"
 
 
+def test_fewer_steps_than_the_event_has_are_approved_by_every_rule(sqlite: Place) -> None:
+    """An approval by a declared budget named all steps of the event, and nobody could read it."""
+    ledger = sqlite.ledger()
+    for name in ("basic", "renyi", "declared"):
+        ledger.open(name, 4.0, 1e-5, composition=name)
+        one = ask(ledger, name, PLAN, steps=60, by=ENGINEER, reason="a model")
+        approve(ledger, one.number, by=OFFICER, reason="fine")
+        held = draw(ledger, one.number, run=f"run of {name}")
+        assert (held.lease(100), held.lease(100)) == (60, 0)
+    assert ledger.verify().ok
+
+
 def test_of_declared_plans_a_lapsed_one_stays_charged_once_one_has_begun(
     sqlite: Place, on: Callable[[str], None]
 ) -> None:

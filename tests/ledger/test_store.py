@@ -191,6 +191,28 @@ def test_ledger_cannot_be_made_in_a_read_only_folder(folder):
     assert list(folder.iterdir()) == []
 
 
+def test_a_ledger_in_somebody_elses_folder_is_refused_in_a_line(folder):
+    (folder / "theirs").mkdir(mode=0o700)
+
+    def work(say):
+        as_nobody()
+        url = f"sqlite:///{folder}/theirs/budget.db"
+        for call in (Ledger, verify):
+            try:
+                say(f"refused {'; '.join(call(url).problems)}")
+            except LedgerError as error:
+                say(f"refused {error}")
+
+    if os.geteuid() != 0:
+        (folder / "theirs").chmod(0)
+    said = released_by_child(work)
+    assert len(said) == 2
+    for line in said:
+        assert line.startswith(("refused the ledger", "refused the anchor"))
+        assert "cannot be read: " in line
+        assert "ermission denied" in line
+
+
 def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
     made = reserved(sqlite, timeout=0.3)
     code = (
@@ -208,6 +230,65 @@ def test_locked_file_is_waited_for_and_then_reported(sqlite, tmp_path):
         holder.stdin.close()
         holder.wait()
     assert made.lease(1) == 1
+
+
+def test_a_file_with_two_names_is_refused_under_both(sqlite, tmp_path):
+    """Processes that had it by two names were granted 1.85 of 1 together, and one charge was lost.
+
+    SQLite names its log after the file, so that each of them had a log of its own.
+    """
+    budget = sqlite.ledger().open("data", 1.0, 0.0)
+    budget.charge(PureDp(0.25))
+    copied = tmp_path / "copied"  # as by cp -al
+    copied.mkdir()
+    os.link(tmp_path / "budget.db", copied / "budget.db")
+    (copied / "budget.db.anchor").write_bytes(sqlite.anchor.read_bytes())
+    two = r"budget\.db has 2 names \(hard links\), .*nothing was granted"
+    with pytest.raises(LedgerError, match=two):
+        budget.charge(PureDp(0.25))
+    budget.ledger.close()
+    for one in (tmp_path / "budget.db", copied / "budget.db"):
+        with pytest.raises(LedgerError, match=two):
+            Ledger(one)
+    (copied / "budget.db").unlink()
+    assert sqlite.ledger().budget("data").charge(PureDp(0.25)).budget.spent().epsilon == 0.5
+
+
+def test_a_file_that_is_mounted_without_its_folder_is_refused(tmp_path, monkeypatch):
+    """As by ``docker -v ./budget.db:/data/budget.db``: it has a log of its own in there."""
+    path = tmp_path / "a b\\c.db"
+    with Ledger(path) as ledger:
+        budget = ledger.open("data", 1.0, 0.0)
+        mounts = tmp_path / "mounts"
+        place = str(path).replace("\\", r"\134").replace(" ", r"\040")
+        line = f"63 43 254:0 /host/budget.db {place} rw,relatime - ext4 /dev/vda rw\n"
+        mounts.write_text(f"22 1 254:0 / / rw - ext4 /dev/vda rw\n{line}")
+        monkeypatch.setattr("tacit.ledger.store._MOUNTS", mounts)
+        with pytest.raises(LedgerError, match="mounted without its folder"):
+            Ledger(path)
+        mounts.write_text(line.replace(place, str(tmp_path)))  # with it
+        assert Ledger(path).budget("data").charge(PureDp(0.5)).epsilon == 0.5
+        assert budget.spent().epsilon == 0.5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator mounts")
+def test_a_file_in_a_container_of_its_own_is_refused(sqlite, tmp_path):
+    """Two processes were granted 1.85 of 1 together."""
+    (tmp_path / "inside").mkdir()
+    with sqlite.ledger() as ledger:
+        ledger.open("data", 1.0, 0.0)
+    inside = tmp_path / "inside" / "budget.db"
+    inside.touch()
+    Path(f"{inside}.anchor").write_bytes(sqlite.anchor.read_bytes())
+    code = "import sys; from tacit.ledger import Ledger; Ledger(sys.argv[1])"
+    line = 'mount --bind "$1" "$2" || exit 99; exec "$3" -c "$4" "$2"'
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", line, "sh", str(tmp_path / "budget.db"), str(inside),
+         sys.executable, code], capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("nothing can be mounted here")
+    assert "was mounted without its folder" in done.stderr
 
 
 def test_a_database_without_an_encoding_keeps_text(server, tmp_path):

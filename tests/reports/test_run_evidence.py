@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +192,23 @@ def test_a_ledger_that_is_not_there_is_claimed(
     (tmp_path / "budget.db").write_text("no database")
     assert found(folder)["ledger"].standing == "claimed"
     with pytest.raises(LedgerError):
+        read(folder, ledger=f"sqlite:///{tmp_path}/budget.db")
+
+
+def test_a_report_does_not_tell_what_a_file_of_the_readers_holds(
+    charged: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The stranger who wrote the folder names the place; the names of tables were in the report."""
+    folder = charged()
+    for end in ("", ".anchor"):
+        (tmp_path / f"budget.db{end}").unlink()
+    with closing(sqlite3.connect(tmp_path / "budget.db")) as other:
+        other.execute("CREATE TABLE patients_with_hiv (name TEXT)")
+    one = found(folder)["ledger"]
+    assert one.standing == "claimed"
+    assert "cannot be read as a ledger" in one.how
+    assert "hiv" not in one.how
+    with pytest.raises(LedgerError, match="patients_with_hiv"):  # who asks is told
         read(folder, ledger=f"sqlite:///{tmp_path}/budget.db")
 
 

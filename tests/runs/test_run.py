@@ -266,6 +266,41 @@ def test_a_run_goes_on_with_its_own_budget_only(tmp_path: Path) -> None:
         start(budget=budget, folder=tmp_path / "run", resume=True)
 
 
+def test_another_ledger_with_the_same_path_is_not_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without a checkpoint yet went on elsewhere, and was charged to a stranger's budget."""
+    heads = {}
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+        with Ledger(tmp_path / name / "b.db") as ledger:
+            heads[name] = ledger.open("small", 2.0, 1e-5, composition="declared").ledger.head
+    monkeypatch.chdir(tmp_path / "own")
+    with Ledger("b.db") as ledger, pytest.raises(Interrupted):
+        start(budget=ledger.budget("small"), folder=tmp_path / "run", stop=small.StopAfter(5))
+    (tmp_path / "run" / "checkpoint.safetensors").unlink()  # as of a crash in the first epoch
+    monkeypatch.chdir(tmp_path / "other")
+    with Ledger("b.db") as ledger:
+        with pytest.raises(InvalidArgument, match="budget must be the one that the run began with"):
+            start(budget=ledger.budget("small"), folder=tmp_path / "run", resume=True)
+        assert ledger.refresh().head == heads["other"]
+    with Ledger("../own/b.db") as ledger:  # its own, by another path
+        start(budget=ledger.budget("small"), folder=tmp_path / "run", resume=True)
+        assert ledger.verify().ok
+
+
+def test_a_run_of_an_older_tacit_knows_its_ledger_by_the_path(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/b.db") as ledger:
+        budget = ledger.open("small", 2.0, 1e-5, composition="declared")
+        with pytest.raises(Interrupted):
+            start(budget=budget, folder=tmp_path / "run", stop=small.StopAfter(5))
+        path = tmp_path / "run" / "run.json"
+        plain = json.loads(path.read_text())
+        assert plain["budget"].pop("id") == ledger.identity
+        path.write_text(json.dumps(plain))
+        start(budget=budget, folder=tmp_path / "run", resume=True)
+
+
 def test_a_budget_that_does_not_hold_the_run_stays_as_it_was(tmp_path: Path) -> None:
     with Ledger(f"sqlite:///{tmp_path}/b.db") as ledger:
         for composition in ("declared", "basic"):

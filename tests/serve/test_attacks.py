@@ -9,7 +9,7 @@ import shlex
 import threading
 from dataclasses import replace
 from html import unescape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
@@ -242,6 +242,31 @@ def test_no_path_leads_out_of_the_folder_of_runs(
             assert b"small" not in found.body, (name, end)
 
 
+def test_another_users_run_is_none(
+    site: Site, kept: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list failed, and so did every page, which has the list's alerts."""
+    kept("theirs")
+    kept("ours")
+    real = os.stat
+
+    def stat(path: Any, *more: Any, **named: Any) -> os.stat_result:  # root may look anywhere
+        if "theirs/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *more, **named)
+
+    browser = site.browser("viewer")
+    assert browser.get("/runs/theirs").status == 200
+    monkeypatch.setattr(os, "stat", stat)
+    found = browser.get("/runs/theirs")
+    assert found.status == 404
+    assert "there is no such run" in found.text
+    for page in ("/runs", "/plan", "/budgets"):
+        site.console._alerts = (-1e9, ())
+        assert browser.get(page).status == 200
+    assert "ours" in browser.get("/runs").text
+
+
 def test_a_link_inside_a_run_is_not_followed(site: Site, kept: Callable[..., Path]) -> None:
     place = kept()
     secret = place.parent.parent / "secret.json"
@@ -312,6 +337,28 @@ def test_a_statement_that_claims_less_is_not_shown(site: Site, kept: Callable[..
     for end in ("report", "statement.json", "model-card.md", "registry.yaml"):
         assert browser.get(f"/runs/run/{end}").status == 400
     assert "unreadable" in browser.get("/runs").text
+
+
+def test_a_run_with_another_model_has_no_figures_in_the_list_either(
+    site: Site, kept: Callable[..., Path]
+) -> None:
+    """Its page refused it, and the list had its ε and no alarm."""
+    place = kept()
+    browser = site.browser("viewer")
+    assert "unreadable" not in browser.get("/runs").text
+    with (place / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    site.console._alerts = (-1e9, ())
+    assert "does not prove itself" in browser.get("/runs/run").text
+    found = browser.get("/runs").text
+    assert 'class="state unreadable"' in found
+    assert 'class="state finished"' not in found
+    assert "The run run does not prove itself" in found
+    assert "RUNS/run/model.safetensors is not the file" in found
+    assert str(site.runs) not in found
 
 
 def _torn(place: Path) -> None:
@@ -499,6 +546,28 @@ def test_a_request_that_claims_less_than_its_event_is_found_out(site: Site) -> N
     page = officer.get(f"/requests/{honest.number}").text
     assert "ε = 3 at δ = 1e-5" in page
     assert "is not the plan" not in page
+
+
+@pytest.mark.parametrize(
+    "terms", [{"adjacency": "replace-one"}, {"unit": "user", "examples_per_user": 5}]
+)
+def test_a_request_does_not_claim_to_protect_others_than_the_budget_does(
+    site: Site, terms: dict[str, Any]
+) -> None:
+    """The event of such a plan is the same, and the page said "neighbours: replace-one"."""
+    from tacit import Plan  # noqa: PLC0415
+    from tacit.ledger import Release, ask  # noqa: PLC0415
+
+    shape = {"examples": 1000, "lot_size": 10, "steps": 100, "noise_multiplier": 4.0, "clip": 1.0}
+    plan = Plan(**shape, **terms)
+    asked = ask(
+        site.ledger, "small", Release(plan.event), steps=100, by=PEOPLE["engineer"], reason="one",
+        detail={"plan": plan.as_dict(), "last_step": 100},
+    )  # fmt: skip
+    page = site.browser("officer").get(f"/requests/{asked.number}").text
+    assert "is not the plan of its event" in page
+    assert "replace-one" not in page
+    assert "users" not in page
 
 
 def test_a_request_is_not_shown_at_a_larger_delta_than_the_budgets(site: Site) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tacit.accounting import Gaussian, PureDp
-from tacit.errors import TamperedLedger
+from tacit.errors import InvalidArgument, TamperedLedger
 from tacit.ledger import approve, draw, refuse
 from tacit.ledger import composition as rules
 from tacit.serve.budgets import alerts, figures, granted
@@ -397,6 +397,22 @@ def test_keys_sign_in(site: Site, tmp_path: Path) -> None:
     assert browser.post("/sign-in", {"key": "guess"}).status == 403
     assert browser.post("/sign-in", {"key": secret}).status == 303
     assert "Ada" in browser.get("/plan?by=sigma").text
+
+
+def test_nobody_has_two_keys_by_names_that_look_alike(tmp_path: Path) -> None:
+    """Ada would approve what ada asked for, and the entry would name two people."""
+    from tacit.serve.access import add_key, read_keys  # noqa: PLC0415
+
+    path = tmp_path / "keys.json"
+    add_key(path, "Ada", "engineer")
+    for name in ("Ada", "ada", "\u0410d\u0430"):  # the last with Cyrillic letters
+        with pytest.raises(InvalidArgument, match=r"'Ada' has a key in .* already"):
+            add_key(path, name, "officer")
+    add_key(path, "Bo", "officer")
+    text = path.read_text().replace("Bo", "ada")
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match="has a name twice; each person has one key"):
+        read_keys(path)
 
 
 def test_what_an_audit_found_stays_on_the_machine(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Column
 
 WIDTH_WITHOUT_TERMINAL = 100
+NARROWEST = 20
 GAP = 3  # between two columns of a table
 SHORT = 24  # a cell up to this long may be cut into its words, of which
 WORD = 9  # letters are kept together, at least; a longer one is prose, and
@@ -43,6 +44,7 @@ def rendered(parts: Iterable[RenderableType]) -> str:
     console = Console(highlight=False, emoji=False, markup=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH_WITHOUT_TERMINAL
+    console.width = max(console.width, NARROWEST)  # of no columns nothing would be left
     with console.capture() as capture:
         for part in parts:
             console.print(Segments(_cleaned(console.render(_fitted(part, console.width)))))

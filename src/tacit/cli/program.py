@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import click
 
 from tacit import __version__
-from tacit.cli.streams import be_encodable, complain
+from tacit.cli.streams import be_encodable, be_there, complain
 from tacit.errors import TacitError
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 REFUSED = 2
 COMPLETION: Final = "_TACIT_COMPLETE"  # set by the shell's completion
+_CLOSED: Final = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # another's folder
+_LONGEST_PLACE = 200  # letters of a path
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)  # as of a full disk
 CLOSED_PIPE = 141  # 128 + SIGPIPE, as for a program that the signal ends
 
 
@@ -72,6 +76,7 @@ def program(context: click.Context) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs ``tacit`` with these arguments (default: the command line's); returns the status."""
+    be_there()
     be_encodable(sys.stdout)
     be_encodable(sys.stderr)
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -88,6 +93,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except BrokenPipeError:
         return _hang_up()
+    except OSError as error:
+        return _refuse(_surroundings(error))
     return status
 
 
@@ -120,7 +127,23 @@ def _refuse(message: str) -> int:
     return REFUSED
 
 
+def _surroundings(error: OSError) -> str:
+    """What is wrong with a place that was named, or here; another error is a defect, and raised."""
+    if error.errno in _CLOSED and error.filename is not None:
+        place = str(error.filename)
+        shown = place if len(place) <= _LONGEST_PLACE else f"{place[:_LONGEST_PLACE]}…"
+        return f"{shown}: {error.strerror}; name another place, or one that you may open"
+    if error.errno in _UNWRITABLE and error.filename is None:
+        _hang_up()
+        return f"the output cannot be written: {error.strerror}; make room, or send it elsewhere"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the folder that this was called in is gone; change to another one"
+    raise error
+
+
 def _hang_up() -> int:
-    """The reader has gone (``| head``): gives Python a stdout that it can close."""
+    """Nobody reads on (``| head``), or can: gives Python a stdout that it can close."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return CLOSED_PIPE

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import os
 import sys
 import unicodedata
 from io import TextIOWrapper
@@ -15,6 +17,7 @@ _SPELLED |= {"≤": "<=", "≈": "~", "–": "-", "─": "-", "█": "#", "•":
 _HANDLER = "tacit-spelled"
 
 
+_STANDARD_ERROR = 2
 LONGEST = 4000  # letters of a complaint
 
 
@@ -38,7 +41,23 @@ def complain(line: str) -> None:
     shown = printable(line)
     if len(shown) > LONGEST:
         shown = f"{shown[:LONGEST]}…"
-    sys.stderr.write(f"tacit: {shown}\n")
+    with contextlib.suppress(OSError):  # there is nobody else to tell
+        sys.stderr.write(f"tacit: {shown}\n")
+
+
+def be_there() -> None:
+    """Puts nothing in the place of streams that were closed (``>&-``), as of a daemon.
+
+    Else the next files that are opened would have their numbers, and get what is written to them.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        pass
+    os.close(handle)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
 
 
 def be_encodable(stream: TextIO) -> None:

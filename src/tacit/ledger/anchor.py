@@ -181,9 +181,11 @@ def _small_file(path: Path) -> bytes:
 
 def read_key(key: str | os.PathLike[str] | None) -> bytes | None:
     """The secret in the file ``key``, or in the one that the environment names; None without."""
-    path = key if key is not None else os.environ.get(KEY_VARIABLE)
-    if not path:
+    path = key if key is not None else os.environ.get(KEY_VARIABLE) or None
+    if path is None:
         return None
+    if not os.fspath(path):  # as of --key "$UNSET": a ledger would be made without a seal
+        raise InvalidArgument("key must name a file, got ''; name one, or leave the key out")
     try:
         secret = _small_file(Path(path)).strip()
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import unicodedata
 from dataclasses import dataclass
@@ -306,7 +307,8 @@ class Budget:
     ) -> list[Draft]:
         """The entry that charges a request which is about to be approved, or ``BudgetExceeded``."""
         if books.budgets[self.name].composition == "declared":
-            return self._declared(books, [what], label)
+            (draft,) = self._declared(books, [what], label)
+            return [Draft(draft.budget, draft.kind, {**draft.body, "steps": steps})]
         return [self._admitted(books, what, steps, label, detail, granted=0)]
 
     def _claim(self, books: Books, event: dict[str, Any]) -> int:
@@ -427,6 +429,9 @@ _LOOKS = str.maketrans(
     "01|авсԁеһніјкӏмпорԛгѕтѵуԝхαβγεζηικνορτυωχսօոհցզɑƅᴄɡıɩɪȷᴏꜱᴜʋᴠɯᴡʏᴢ",
     "ollabcdehhijklmnopqrstvywxabyeznikvoptuwxuonhgqabcgiiijosuvvwwyz",
 )
+# Signs that look like one on the keyboard, which word processors put in its place.
+_SIGNS = str.maketrans("−˗⁃ー一‘’ʼ′`´“”″⁄∕‚•∙⋅", "-----''''''\"\"\"//,···")
+_MARKS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff]")  # that no letter has with it
 
 
 def _scripts(name: str) -> list[str]:
@@ -437,11 +442,19 @@ def _scripts(name: str) -> list[str]:
 def look_of(name: str) -> str:
     """What ``name`` looks like: names of the same look are easily taken for each other.
 
-    >>> look_of("Patients") == look_of("pаtients")
+    >>> look_of("Patients-2026") == look_of("pаtients–2026")
     True
     """
-    folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(printable(folded).translate(_LOOKS).split())
+    folded = _MARKS.sub("", unicodedata.normalize("NFKC", name).casefold())
+    plain = "".join(map(_plain, printable(folded).translate(_SIGNS)))
+    return "".join(plain.translate(_LOOKS).split())
+
+
+def _plain(letter: str) -> str:
+    """The dash of the keyboard for any dash, and its digit for that of any script."""
+    if unicodedata.category(letter) == "Pd":
+        return "-"
+    return str(unicodedata.decimal(letter, letter))
 
 
 def check_new_name(name: str, known: Iterable[str]) -> None:

@@ -46,6 +46,9 @@ _TRIGGERS = """
     WHERE t.tgrelid = 'entries'::regclass AND NOT t.tgisinternal
 """
 
+_MOUNTS = Path("/proc/self/mountinfo")
+_IN_MOUNTS = {ord(one): f"\\{ord(one):03o}" for one in " \t\n\\"}
+
 _DAMAGED = "the file is damaged or is no ledger"
 # What drivers say when something fails, in their own words, and what helps.
 _REMEDIES = (
@@ -97,20 +100,23 @@ class Store:
     def _is_file(self) -> bool:
         """Whether the file is there; a folder or a pipe, which would be waited for, is refused."""
         assert self.path is not None
-        if not self.path.exists():
-            if self.path.is_symlink():
-                raise LedgerError(f"{self.location} is a link to nowhere; name another file")
-            return False
-        if not self.path.is_file():
+        with self._reported("read"):
+            there, file = self.path.exists(), self.path.is_file()
+        if not there and self.path.is_symlink():
+            raise LedgerError(f"{self.location} is a link to nowhere; name another file")
+        if there and not file:
             raise LedgerError(f"{self.location} is no file; name another one")
-        return True
+        return there
 
     def make_file(self) -> None:
         """Makes an empty file that only its owner reads; SQLite's own side files follow it."""
         if self.path is None:
             return
-        with self._reported("written"), contextlib.suppress(FileExistsError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+        with self._reported("written"):
+            try:
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+            except FileExistsError:  # somebody made it, and it has no tables yet
+                self.path.chmod(OWNER_ONLY)
 
     def identity(self) -> str:
         """The id that the first entry gives the ledger; empty if there is none."""
@@ -150,6 +156,8 @@ class Store:
         if self.path is not None:
             with self._reported("read"):
                 found = self.path.stat()
+            self._check_links(found)
+            self._check_mount()
             self._file = (found.st_dev, found.st_ino)
 
     def read(self, first: int = 1) -> list[Entry]:
@@ -208,6 +216,34 @@ class Store:
             raise TamperedLedger(
                 f"the ledger {self.path} was removed or replaced while it was open; nothing was "
                 "granted. Put the newest copy back, and run 'tacit ledger verify'"
+            )
+        self._check_links(found)
+
+    def _check_links(self, found: os.stat_result) -> None:
+        """Refuses a file with a second name: SQLite keeps a log of its own beside each of them."""
+        if found.st_nlink > 1:
+            raise LedgerError(
+                f"the ledger {self.path} has {found.st_nlink} names (hard links), and what is "
+                "charged under one is not seen under the others; nothing was granted. Copy it to a "
+                "file of its own, with its anchor, and remove the other names"
+            )
+
+    def _check_mount(self) -> None:
+        """Refuses a file that was mounted by itself, as into a container: it has another log there.
+
+        The log would lie in the container's own folder, unseen outside and gone with it.
+        """
+        assert self.path is not None
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        except OSError:  # not on Linux
+            return
+        place = str(self.path.resolve()).translate(_IN_MOUNTS)
+        if any(line.split()[4:5] == [place] for line in mounts):
+            raise LedgerError(
+                f"the ledger {self.path} is a file that was mounted without its folder, and what "
+                "is charged here is not seen outside; nothing was granted. Mount the folder, with "
+                "the anchor in it"
             )
 
     @contextlib.contextmanager

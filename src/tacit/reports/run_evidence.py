@@ -62,7 +62,7 @@ def gather(
     """
     if signed_by is not None:
         _check_signer(folder, statement, signed_by)
-    found = {one.subject: one for one in _files(folder, statement)}
+    found = {one.subject: one for one in files_of(folder, statement)}
     if statement.charge is not None or ledger is not None:
         found["ledger"] = _ledger(statement, ledger)
     if signed_by is not None:
@@ -84,7 +84,8 @@ def _warnings(folder: Path, statement: Statement) -> Iterator[str]:
 # ---- files
 
 
-def _files(folder: Path, statement: Statement) -> Iterator[Assessed]:
+def files_of(folder: Path, statement: Statement) -> Iterator[Assessed]:
+    """The released files, each compared with the statement; one that is another is refused."""
     for name, digest in statement.files.items():
         path = folder / name
         if not path.is_file():
@@ -142,10 +143,11 @@ def _ledger(statement: Statement, address: str | None) -> Assessed:
         return Assessed("ledger", "claimed", said, "no ledger is there; --ledger names one")
     try:
         reason = _difference(statement, charge, url)
-    except (LedgerError, OSError) as error:
+    except (LedgerError, OSError):
         if address is not None:
             raise
-        unread = f"the ledger there cannot be read: {printable(str(error))[:200]}"
+        # Why would tell of a file of the reader's that a stranger has named, and reports travel.
+        unread = "what is there cannot be read as a ledger; --ledger says why"
         return Assessed("ledger", "claimed", said, unread)
     if reason is None:
         return _looked_up(statement, charge, said)

@@ -52,12 +52,13 @@ class RunAccount:
 
     @property
     def place(self) -> dict[str, str] | None:
-        """The ledger's address, without a password, the budget's name, and the request."""
+        """The ledger's address, without a password, its id, the budget's name, and the request."""
         budget = self.budget
         if budget is None:
             return None
         request = {} if self._request is None else {"request": str(self._request)}
-        return {"ledger": budget.ledger.location, "name": budget.name, **request}
+        ledger = budget.ledger
+        return {"ledger": ledger.location, "id": ledger.identity, "name": budget.name, **request}
 
     def plan_for(self, outline: Outline) -> Plan:
         """The plan to go by: the outline's, or the one that was approved if it is the same.

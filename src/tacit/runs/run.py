@@ -212,10 +212,19 @@ def is_restarted(folder: Folder) -> bool:
 
 
 def _check_budget(account: RunAccount, before: Mapping[str, str] | None) -> None:
-    """Refuses to go on with another budget than the run began with."""
-    if account.place != (None if before is None else dict(before)):
+    """Refuses to go on with another budget than the run began with.
+
+    A ledger goes by its id: in another folder its path is another one, and its path another's.
+    """
+    place = account.place
+    other = "ledger" if "id" in (before or {}) else "id"  # which runs before 2026-12 do not have
+    known, found = (
+        None if one is None else {name: value for name, value in one.items() if name != other}
+        for one in (before, place)
+    )
+    if known != found:
         raise InvalidArgument(
-            f"budget must be the one that the run began with, {before}, got {account.place}"
+            f"budget must be the one that the run began with, {before}, got {place}"
         )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from tacit import _files
 from tacit.errors import InvalidArgument
+from tacit.ledger.budget import look_of
 from tacit.ledger.requests import ROLES, Person
 
 if TYPE_CHECKING:
@@ -150,8 +151,9 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgument(f"--keys {path} cannot be read: {reason}") from None
-    for kind in ("name", "key"):
-        if len({getattr(one, kind) for one in people}) < len(people):
+    looks, own = {look_of(one.name) for one in people}, {one.key for one in people}
+    for kind, found in (("name", looks), ("key", own)):
+        if len(found) < len(people):
             raise InvalidArgument(f"--keys {path} has a {kind} twice; each person has one key")
     return keys
 
@@ -162,11 +164,14 @@ def add_key(path: Path, name: str, role: str) -> str:
     Guarantee: the file is its owner's alone, and whole after a crash.
     """
     keys = read_keys(path) if path.exists() else ()
-    if name in {one.name for one in keys}:
-        raise InvalidArgument(f"{name!a} has a key in {path} already; remove it there first")
+    Person(name, role, "0" * 32)  # refuses what is no name or role before anything is written
+    for one in keys:  # two keys of one person would approve what they asked for
+        if look_of(one.name) == look_of(name):
+            raise InvalidArgument(
+                f"{one.name!a} has a key in {path} already; remove it there first"
+            )
     secret = _PREFIX + secrets.token_urlsafe(32)
     made = Key(name, role, _digest(secret))
-    Person(name, role, "0" * 32)  # refuses what is no name or role before anything is written
     plain = {"keys": [{"name": one.name, "role": one.role, "sha256": one.sha256}
                       for one in (*keys, made)]}  # fmt: skip
     text = json.dumps(plain, indent=2, ensure_ascii=False)

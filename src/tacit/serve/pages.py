@@ -183,7 +183,7 @@ class Pages:
         reservation = books.reservations.get(found.reservation or 0)
         return self.console.page(
             "request.html", session, here="budgets", asked=found, state=state, age=budgets.age,
-            plan=_plan_rows(found, state), problem=_mismatch(found),
+            plan=_plan_rows(found, state), problem=_mismatch(found, state),
             room=budgets.what_if(books, state, [number]), reservation=reservation,
             command=self._command(found), hash=books.hashes[number - 1],
             own=found.by.key == session.person.key, days=self.console.approval_days,
@@ -438,12 +438,18 @@ def _planned(found: RequestState) -> Plan | None:
         return None
 
 
-def _mismatch(found: RequestState) -> str:
-    """Why the words of a request are not to be believed: only its event is what is charged."""
+def _mismatch(found: RequestState, state: BudgetState) -> str:
+    """Why the words of a request are not to be believed: only its event is what is charged.
+
+    The event says neither whom the budget protects nor which neighbours it is about.
+    """
     from tacit.accounting.serialization import from_dict  # noqa: PLC0415
 
     plan = _planned(found)
-    if plan is None or plan.event == from_dict(found.event):
+    if plan is None:
+        return ""
+    terms = (plan.unit, plan.adjacency, plan.steps) == (state.unit, state.adjacency, found.steps)
+    if terms and plan.event == from_dict(found.event):
         return ""
     return "What it says is not the plan of its event. Go by the event alone, which is charged."
 
@@ -458,7 +464,7 @@ def _plan_rows(found: RequestState, state: BudgetState) -> list[tuple[str, str]]
         ("steps", f"{found.steps:,}"),
     ]
     plan = _planned(found)
-    if plan is None or _mismatch(found):
+    if plan is None or _mismatch(found, state):
         return rows
     return [
         *rows,

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
@@ -103,13 +103,19 @@ class RunShelf:
             and "\\" not in one and "\0" not in one and len(one.encode("utf-8", "replace")) < 256
             for one in parts
         )  # fmt: skip
-        place = self.root.joinpath(*parts) if plain else self.root
-        steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))] if plain else []
-        if not plain or any(one.is_symlink() or not one.is_dir() for one in steps):
+        if not plain:
             raise CheckpointError("there is no such run")
-        if not (place / RECORD).is_file():
+        place = self.root.joinpath(*parts)
+        steps = [self.root.joinpath(*parts[: at + 1]) for at in range(len(parts))]
+        try:
+            there = all(one.is_dir() and not one.is_symlink() for one in steps)
+            there = there and (place / RECORD).is_file()
+            entries = _entries(place) if there else []
+        except OSError:  # a folder of another user's, as tacit makes them for its owner alone
+            there = False
+        if not there:
             raise CheckpointError("there is no such run")
-        for entry in _entries(place):
+        for entry in entries:
             if entry.is_symlink():
                 raise CheckpointError(f"{entry.name!a} in this run is a link, and is not followed")
         return place
@@ -120,15 +126,19 @@ class RunShelf:
             place = self.path(name)
             signature = (_signature(place), _alive(place))
         except (TacitError, OSError, ValueError) as error:
-            return RunRow(name, "unreadable", problem=_line(error))
+            return self._without_root(RunRow(name, "unreadable", problem=_line(error)))
         with self._lock:
             kept = self._rows.get(name)
         if kept is not None and kept[0] == signature:
             return kept[1]
-        made = _row(name, place, signature[1])
+        made = self._without_root(_row(name, place, signature[1]))
         with self._lock:
             self._rows[name] = (signature, made)
         return made
+
+    def _without_root(self, row: RunRow) -> RunRow:
+        """The row without the machine's own path, which is not for everybody who looks."""
+        return replace(row, problem=row.problem.replace(str(self.root), "RUNS"))
 
     def rows(self) -> list[RunRow]:
         """All runs, newest first."""
@@ -228,7 +238,7 @@ def _folders(root: Path, depth: int) -> Iterator[Path]:
             continue
         place = Path(one.path)
         yield place
-        if depth > 1 and not (place / RECORD).exists():
+        if depth > 1 and not os.path.lexists(place / RECORD):
             yield from _folders(place, depth - 1)
 
 
@@ -296,12 +306,15 @@ def _row(name: str, place: Path, alive: str) -> RunRow:
 
 def _finished(name: str, place: Path, record: RunRecord, title: str) -> RunRow:
     """A finished run whose statement proves itself; what does not is no run to be shown."""
+    from tacit.reports.run_evidence import files_of  # noqa: PLC0415 - PyTorch comes with it
     from tacit.statement import Statement  # noqa: PLC0415
 
     text = _files.read(place / STATEMENT).decode()
     statement = Statement.from_json(text)
     if statement.configuration != record.configuration:
         raise CheckpointError(f"{RECORD} and {STATEMENT} are of different runs")
+    for _ in files_of(place, statement):  # another model's figures are none of this run
+        pass
     planned = _planned(record)
     taken = statement.steps_taken or planned
     shown = measured(history(place)) if record.test_accuracy is None else _percent(record)
