@@ -37,6 +37,16 @@ def positive(name: str, value: SupportsFloat, *, typed: str | None = None) -> fl
     return number
 
 
+def clip_in_reach(name: str, value: SupportsFloat) -> float:
+    """Gradients are in single precision: norms far below or above these would be 0 or infinite."""
+    clip = positive(name, value)
+    if not 1e-12 <= clip <= 1e12:
+        raise InvalidArgument(
+            f"{name} must lie between 1e-12 and 1e12, got {clip!r}; scale the loss instead"
+        )
+    return clip
+
+
 def non_negative(name: str, value: SupportsFloat, *, typed: str | None = None) -> float:
     """Returns ``value`` as a float if it is zero or a positive finite number."""
     number = _real(name, value)

@@ -165,6 +165,7 @@ FORGERIES: dict[str, Callable[[Plain], None]] = {
     "more steps planned": put("plan.steps", 5000),
     "no steps planned": put("plan.steps", 0),
     "a clip that is none": put("plan.clip", -1.0),
+    "a clip below what gradients can be": put("plan.clip", 1e-300),
     "a clip that bounds do not have": several(
         put("plan.clipping", {"kind": "PerGroup", "bounds": [["a", 3.0], ["b", 4.0]]}),
     ),

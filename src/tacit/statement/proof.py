@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tacit._numbers import rounded_up
-from tacit._validation import UNITS, open_probability, positive, shown
+from tacit._validation import UNITS, clip_in_reach, open_probability, positive, shown
 from tacit.accounting.events import (
     Composed,
     Gaussian,
@@ -250,7 +250,7 @@ def _check_unit(plain: Mapping[str, Any]) -> None:
 
 
 def _check_clip(plain: Mapping[str, Any]) -> None:
-    clip, style = positive("plan's clip", plain["clip"]), plain["clipping"]
+    clip, style = clip_in_reach("plan's clip", plain["clip"]), plain["clipping"]
     kind = _kind("clipping", style, _CLIPPING)
     if kind == "Automatic":
         positive("plan's stability", style["stability"])

@@ -14,7 +14,7 @@ from typing import Any, Literal, final, get_args
 from tacit._files import parse_json
 from tacit._numbers import compact
 from tacit._validation import check_delta as check_delta  # noqa: PLC0414 - sessions have it from here
-from tacit._validation import positive, whole
+from tacit._validation import clip_in_reach, positive, whole
 from tacit.accounting.events import (
     Adjacency,
     Composed,
@@ -435,21 +435,12 @@ def _clip(clip: float | None, style: Style) -> float:
                 f"clip follows from the bounds of PerGroup and is {style.clip:.6g} here, "
                 f"got {clip!r}; leave it out"
             )
-        return _in_reach(style.clip)
+        return clip_in_reach("clip", style.clip)
     if clip is None:
         raise InvalidArgument(
             "clip must be a positive finite number, got None; it is left out with PerGroup only"
         )
-    return _in_reach(positive("clip", clip))
-
-
-def _in_reach(clip: float) -> float:
-    """Gradients are in single precision: norms far below or above these would be 0 or infinite."""
-    if not 1e-12 <= clip <= 1e12:
-        raise InvalidArgument(
-            f"clip must lie between 1e-12 and 1e12, got {clip!r}; scale the loss instead"
-        )
-    return clip
+    return clip_in_reach("clip", clip)
 
 
 def _examples_per_user(cap: int | None, unit: str) -> int | None:
