@@ -122,6 +122,21 @@ def test_a_pure_loss_is_answered_to_the_last_digits() -> None:
     assert found.lower <= 1e4 + math.log1p(-DELTA) <= found.upper <= 1e4
 
 
+@pytest.mark.parametrize("loss", [1e-12, 1e-9, 1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("least", [1e-300, 1e-30, 1e-18])
+def test_a_small_pure_loss_is_not_below_itself(loss: float, least: float) -> None:
+    """The difference of two logarithms is off by 1e-16, which is a lot of a loss of 1e-12."""
+    assert epsilon(PureDp(loss), least) >= loss * (1.0 - 2.0 * least / loss)
+    assert epsilon(Composed(PureDp(loss), PureDp(loss / 2)), 1e-300) >= 1.5 * loss * (1.0 - 1e-15)
+
+
+def test_a_delta_next_to_the_largest_loss_is_answered() -> None:
+    """No smoothing is little enough there: its logarithm used to be taken of 0."""
+    loud = Repeated(DiscreteLaplace(0.005, sensitivity=5), 2)
+    found = epsilon(Composed(loud, PoissonSampled(1e-12, PureDp(1.0))), 1e-100)
+    assert found == pytest.approx(2000.0, rel=1e-12)
+
+
 @pytest.mark.parametrize("rate", [0.1, 1e-6])
 def test_replacing_a_sampled_record_of_a_loud_release(rate: float) -> None:
     # (1-q + q·e^ε)/(1-q + q·e^-ε) is q·e^ε/(1-q) where e^ε is beyond floating-point numbers.

@@ -308,8 +308,16 @@ def base_pair(event: Event, apart: float) -> PairLoss | None:
 
 
 def _lattice_pair(loss: LatticeLoss) -> PairLoss:
+    if loss.is_out_of_range:
+        return PairLoss(lambda _: _cells_of_a_mirror(loss), loss)
     cut = cells_of_losses if loss.log_tail is None else cells_of_most_losses
     return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
+
+
+def _cells_of_a_mirror(loss: LatticeLoss) -> Cells:
+    """The cells where a mass of P may be no number and Q's there is: Q is P the other way round."""
+    places = loss.offset + loss.spacing * (loss.first + np.arange(len(loss.masses)))
+    return Cells(loss.masses, loss.masses[::-1], places, places)
 
 
 def tabulated_loss(event: LossDistribution) -> PairLoss:
