@@ -159,6 +159,11 @@ class Constant:
     def __init__(self, label: int) -> None:
         self._label = label
 
+    @property
+    def label(self) -> int:
+        """The class."""
+        return self._label
+
     def predict(self, inputs: Any) -> Any:
         """The label, once for each row."""
         return np.full(len(inputs), self._label, dtype=np.int64)
