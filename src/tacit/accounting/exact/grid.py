@@ -53,6 +53,8 @@ _SLACK = 1e-11  # relative error of cells' masses, many times over
 _MOST_INDEX = 2.0**50  # of a lattice point: beyond, floating-point numbers pass some over
 _MASS_ERROR = 64.0 * 2.0**-53
 _LOG_ERROR = 2.0**-49  # of a difference of two logarithms of probabilities
+_WIDE, _NARROW = 1.5, 0.01  # ends of ε farther apart than that, relatively and at all
+_HALVINGS, _HALVED = 40, 1e-6  # of what lies between them, until they are so near
 _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
@@ -263,8 +265,27 @@ def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) 
         composition, infinite = _gridded(_cut(lowered, spacing), spacing, grid_down)
         lower = _epsilon(composition, delta - infinite, resolution).lower
     composition, infinite = _gridded(_cut(raised, spacing), spacing, grid_up)
-    upper = _epsilon(composition, delta - infinite, resolution).upper
-    return Interval(lower, min(upper, _most(direction)), method="grid", on_grid=True)
+    found = _epsilon(composition, delta - infinite, resolution)
+    upper = min(found.upper, _most(direction))
+    if delta > infinite and _WIDE * found.lower + _NARROW < upper < math.inf:
+        upper = _halved(composition, delta - infinite, found.lower, upper, resolution)
+    return Interval(lower, upper, method="grid", on_grid=True)
+
+
+def _halved(
+    composition: LatticeComposition, delta: float, low: float, high: float, resolution: Resolution
+) -> float:
+    """An ε at which a sum that is aimed at it certifies ``delta``, as ``high`` is known to do.
+
+    Next to an atom that has most of the mass the tilt of a δ has no digits left for its ε.
+    """
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        above = _delta(composition, middle, 0.0, resolution).upper > delta
+        low, high = (middle, high) if above else (low, middle)
+        if high - low <= _HALVED * high:
+            break
+    return high
 
 
 def _cut_once(direction: Direction) -> Direction:
