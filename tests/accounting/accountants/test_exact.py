@@ -129,6 +129,8 @@ def test_a_small_pure_loss_is_not_below_itself(loss: float, least: float) -> Non
     """The difference of two logarithms is off by 1e-16, which is a lot of a loss of 1e-12."""
     assert epsilon(PureDp(loss), least) >= loss * (1.0 - 2.0 * least / loss)
     assert epsilon(Composed(PureDp(loss), PureDp(loss / 2)), 1e-300) >= 1.5 * loss * (1.0 - 1e-15)
+    halved = math.log1p(0.5 * math.expm1(loss))
+    assert epsilon(PoissonSampled(0.5, PureDp(loss)), 0.0) >= halved * (1.0 - 1e-15)
 
 
 def test_a_larger_delta_never_costs_more_next_to_an_atom() -> None:
