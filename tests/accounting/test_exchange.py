@@ -143,3 +143,18 @@ def test_it_is_an_event_like_others() -> None:
         LossDistribution((-1.0,), (1.0,))
     with pytest.raises(InvalidArgument, match="add up to 1"):
         LossDistribution((1.0,), (0.5,))
+
+
+def test_what_a_law_lacks_of_one_may_be_an_infinite_loss() -> None:
+    short = LossDistribution((0.0,), (1.0 - 9e-10,))
+    assert delta(short, 0.0) == pytest.approx(9.2e-10, rel=1e-6)  # a masses' slack of 2e-11 too
+    assert epsilon(short, 1e-10) == math.inf
+    assert from_json(to_json(short)) == short
+    law = {"infinity_mass": 0.0, "value_discretization_interval": 0.1, "pessimistic_estimate": True}
+    read = from_dp_accounting(law | {"rounded_probability_mass_function": {"0": 1.0 - 9e-10}})
+    assert read.infinite == pytest.approx(9e-10, rel=1e-6)
+    for masses in ({"0": 0.5}, {}):
+        with pytest.raises(InvalidArgument, match="add up to 1"):
+            from_dp_accounting(law | {"rounded_probability_mass_function": masses})
+    rounded = LossDistribution((0.1, -0.1), (0.52497918747894, 0.47502081252106))
+    assert epsilon(rounded, 0.0) == pytest.approx(0.1)

@@ -174,6 +174,10 @@ def test_no_private_record_is_refused() -> None:
         rows[0], rows[1, 0], rows[1, 1] = [1.0, 2.0], 3.0, odd
         assert private_rows("features", rows).tolist() == [[1, 2], [0, 0]]
     assert private_rows("features", torch.tensor([[1.0, torch.nan]])).tolist() == [[0, 0]]
+    wide = np.array([["1", "2"], ["1e400", "1"]]).astype(np.longdouble)  # where there are such
+    assert on_grid("rows", private_rows("features", wide)).tolist() == [[916.0, 1832.0], [0, 0]]
+    half = torch.tensor([[1.0, 2.0], [torch.inf, 1.0]], dtype=torch.bfloat16)
+    assert private_rows("features", half).tolist() == [[1, 2], [0, 0]]
 
 
 def test_what_is_refused_is_the_container() -> None:

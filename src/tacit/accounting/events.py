@@ -42,6 +42,7 @@ def check_neighbours(neighbours: str) -> Neighbours:
     return check_adjacency(neighbours)
 
 
+_LOST = 1e-14  # of a law's mass: what rounding loses of it at most, and no δ
 LEAST_DELTA = 1e-300
 """The least δ but 0 that is asked for: below, numbers lose the digits that bounds rest on."""
 
@@ -478,6 +479,7 @@ class LossDistribution:
 
     On neighbours, its profile δ(ε) is nowhere above that of a pair (P, Q) whose loss ln P/Q is
     ``losses[j]`` with probability ``probabilities[j]`` under P, and infinite with ``infinite``.
+    What they lack of 1 (up to 1e-9 may be missing) is infinite too, unless it is rounding.
     ``reverse`` is the same for the other direction, None if this law serves for both. ``adjacency``
     is as for ``PureDp``. ``tacit.accounting.exchange`` makes one of a δ(ε), a trade-off curve, two
     laws or another library's file.
@@ -505,11 +507,13 @@ class LossDistribution:
             raise InvalidArgument(
                 "losses must be finite; infinite= is the chance of an infinite one"
             )
-        if abs(math.fsum(chances) + infinite - 1.0) > 1e-9:
+        missing = 1.0 - math.fsum((*chances, infinite))
+        if abs(missing) > 1e-9:
             raise InvalidArgument(
-                "probabilities and infinite must add up to 1, got "
-                f"{math.fsum(chances) + infinite!r}"
+                f"probabilities and infinite must add up to 1, got {1.0 - missing!r}"
             )
+        if missing > _LOST:
+            infinite += missing
         under_q = math.fsum(
             one * math.exp(min(-loss, 700.0)) for one, loss in zip(chances, losses, strict=True)
         )

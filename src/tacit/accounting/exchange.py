@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _MOST_LOSS = 600.0
 _MOST_POINTS = 200_000
+_ROUNDING = 1e-14  # of a law's mass
 
 
 def from_profile(
@@ -333,11 +334,12 @@ def _law(
     adjacency: Adjacency | None,
     reverse: LossDistribution | None = None,
 ) -> LossDistribution:
-    """The law with its rounding taken out; without any loss, that of no loss at all."""
+    """The law with its rounding taken out; without any, that of infinite ones."""
     total = math.fsum(masses)
     if total == 0.0:
-        return LossDistribution((0.0,), (1.0 - infinite,), infinite, reverse, adjacency)
-    scale = (1.0 - infinite) / total
+        return LossDistribution((0.0,), (0.0,), infinite, reverse, adjacency)
+    # More than rounding is no mass to make up for: the event counts it as infinite, or refuses it.
+    scale = (1.0 - infinite) / total if abs(1.0 - infinite - total) <= _ROUNDING else 1.0
     chances = tuple(min(1.0, mass * scale) for mass in masses)
     return LossDistribution(tuple(losses), chances, infinite, reverse, adjacency)
 

@@ -37,6 +37,7 @@ LENGTH = 2048.0
 """Of every row, before it is rounded: as long as TF32's eleven bits and sums below 2²⁴ allow."""
 
 _MOST_FEATURES = 1 << 22  # rounding lengthens a row by √features/2 at most: to 3,072
+_DOUBLE = 8  # bytes
 _BLOCK = 4096  # rows that are rounded at a time
 _CELLS = 1 << 25  # similarities that are held at a time, by torch
 _SHIFT = 1 << 25  # above twice any similarity
@@ -88,6 +89,8 @@ def private_rows(name: str, rows: Any) -> NDArray[Any]:
     found = as_rows(name, given)
     if found.dtype.kind != "f":
         return found
+    with np.errstate(over="ignore"):  # beyond double precision a number is infinite
+        found = found.astype(np.float64) if found.dtype.itemsize > _DOUBLE else found
     good = np.isfinite(found).all(axis=1, keepdims=True)
     return found if good.all() else np.where(good, found, np.zeros((), dtype=found.dtype))
 
@@ -107,7 +110,10 @@ def private_labels(labels: Any, classes: int, *, records: int) -> Places:
 
 
 def _array(values: ArrayLike | torch.Tensor) -> NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    found = values.detach().cpu()
+    return (found.float() if found.dtype == torch.bfloat16 else found).numpy()  # NumPy has none
 
 
 def _rounded(name: str, part: NDArray[np.float64]) -> NDArray[np.float64]:

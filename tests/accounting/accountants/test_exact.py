@@ -21,6 +21,7 @@ from tacit.accounting import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    SampledWithReplacement,
     UnsupportedEvent,
     bounds,
     delta,
@@ -120,6 +121,33 @@ def test_a_pure_loss_is_answered_to_the_last_digits() -> None:
     found = bounds(PureDp(1e4), DELTA)
     # δ(ε) = 1 - exp(ε - 10⁴) up to e^{-10⁴}.
     assert found.lower <= 1e4 + math.log1p(-DELTA) <= found.upper <= 1e4
+
+
+@pytest.mark.parametrize("loss", [1e-12, 1e-9, 1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("least", [1e-300, 1e-30, 1e-18])
+def test_a_small_pure_loss_is_not_below_itself(loss: float, least: float) -> None:
+    """The difference of two logarithms is off by 1e-16, which is a lot of a loss of 1e-12."""
+    assert epsilon(PureDp(loss), least) >= loss * (1.0 - 2.0 * least / loss)
+    assert epsilon(Composed(PureDp(loss), PureDp(loss / 2)), 1e-300) >= 1.5 * loss * (1.0 - 1e-15)
+    halved = math.log1p(0.5 * math.expm1(loss))
+    assert epsilon(PoissonSampled(0.5, PureDp(loss)), 0.0) >= halved * (1.0 - 1e-15)
+
+
+def test_a_larger_delta_never_costs_more_next_to_an_atom() -> None:
+    """The tilt of a δ next to an atom has no digits there: 34.9 was said at 1e-3, 8.7 at 1e-4."""
+    drawn = SampledWithReplacement(100, 2, Gaussian(0.564, replace_distance=1.0))
+    event = Composed(drawn, DiscreteLaplace(0.3, sensitivity=2, replace_distance=1.0))
+    found = [bounds(event, least, "replace-one") for least in (1e-4, 1e-3, 0.2)]
+    assert found[0].upper > found[1].upper > found[2].upper
+    for one, room in zip(found[1:], (1.1, 1.001), strict=True):
+        assert one.lower <= one.upper <= room * one.lower
+
+
+def test_a_delta_next_to_the_largest_loss_is_answered() -> None:
+    """No smoothing is little enough there: its logarithm used to be taken of 0."""
+    loud = Repeated(DiscreteLaplace(0.005, sensitivity=5), 2)
+    found = epsilon(Composed(loud, PoissonSampled(1e-12, PureDp(1.0))), 1e-100)
+    assert found == pytest.approx(2000.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("rate", [0.1, 1e-6])

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from tacit.accounting import (
+    Composed,
+    DiscreteLaplace,
     Gaussian,
     Laplace,
     PoissonSampled,
+    PureDp,
+    RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
     SampledWithReplacement,
@@ -23,6 +27,8 @@ from tacit.accounting import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from tacit.accounting import Event
 
     Floats = NDArray[np.float64]
 
@@ -189,3 +195,70 @@ def test_many_draws_have_their_digits(eps: float) -> None:
     event = SampledWithReplacement(2_000_000, 1_000_000, Gaussian(2.0, replace_distance=1.0))
     truth = float(_drawn_profile(2_000_000, 1_000_000, 2.0, eps))
     assert truth <= delta(event, epsilon=eps) <= truth * (1.0 + 1e-11)
+
+
+def _pure_losses(losses: tuple[float, ...]) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """P's and Q's masses of all answers of randomised responses of these losses."""
+    laws = [(mpmath.mpf(1), mpmath.mpf(1))]
+    for loss in losses:
+        truth = 1 / (1 + mpmath.exp(-mpmath.mpf(loss)))
+        laws = [
+            (p * a, q * b) for p, q in laws for a, b in ((truth, 1 - truth), (1 - truth, truth))
+        ]
+    return laws
+
+
+def _hockey_stick(laws: list[tuple[mpmath.mpf, mpmath.mpf]], eps: float) -> mpmath.mpf:
+    grown = mpmath.exp(mpmath.mpf(eps))
+    return max(
+        mpmath.fsum(max(0, p - grown * q) for p, q in laws),
+        mpmath.fsum(max(0, q - grown * p) for p, q in laws),
+    )
+
+
+@pytest.mark.parametrize("losses", [(10.0, 12.0), (20.0, 20.0), (30.0, 31.0), (1e-3, 40.0)])
+@pytest.mark.parametrize("rate", [1e-4, 0.5])
+def test_a_sampled_composition_keeps_its_large_losses(
+    rate: float, losses: tuple[float, ...]
+) -> None:
+    """Q's masses there are smaller than the rounding of its law: 25.5 was said where ε is 30.7."""
+    mpmath.mp.dps = 120
+    event = PoissonSampled(rate, Composed(*map(PureDp, losses)))
+    laws = [(rate * p + (1 - mpmath.mpf(rate)) * q, q) for p, q in _pure_losses(losses)]
+    largest = float(mpmath.log1p(rate * mpmath.expm1(sum(losses))))
+    for share in (0.5, 0.97):
+        truth = _hockey_stick(laws, share * largest)
+        found = delta(event, share * largest)
+        assert (
+            truth * (1 - mpmath.mpf("1e-12")) <= found <= truth * (1 + mpmath.mpf("1e-6")) + 1e-10
+        )
+        assert epsilon(event, float(truth)) >= share * largest * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        DiscreteLaplace(0.1, sensitivity=80),
+        DiscreteLaplace(0.005, sensitivity=5),
+        RandomizedResponse(710.0),
+        RandomizedResponse(5000.0, categories=3),
+        Laplace(0.001),
+        PureDp(1000.0),
+    ],
+)
+@pytest.mark.parametrize("rate", [1e-9, 0.3])
+def test_a_sample_that_hides_nothing_does_not_void_what_is_beside_it(
+    inner: Event, rate: float
+) -> None:
+    """P's mass at its smallest loss is no number; Q's there is nearly all of Q.
+
+    Who is sampled is seen, and else the answer beside it is: δ = q + (1-q)·δ', but for e^-690.
+    """
+    beside = RandomizedResponse(3.0)
+    truth = 1 / (1 + math.exp(-3.0))
+    for eps in (0.0, 1.0, 2.5):
+        answers = ((truth, 1 - truth), (1 - truth, truth))
+        kept = [(1 - rate) * one - math.exp(eps) * other for one, other in answers]
+        shown = rate + sum(max(0.0, one) for one in kept)
+        assert shown * (1 - 1e-9) <= delta(Composed(PoissonSampled(rate, inner), beside), eps)
+    assert bounds(PoissonSampled(rate, inner), 0.5 * rate).lower <= 5001.0

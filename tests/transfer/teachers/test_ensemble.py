@@ -127,6 +127,13 @@ def test_teachers_without_records_vote_for_class_0() -> None:
         assert (labels[[1, 4]] == 2).all()
 
 
+def test_records_of_no_class_leave_teachers_that_know_nothing() -> None:
+    """One record more, and there would be teachers: whether it is there must not show."""
+    for make in (mlp, forest):
+        found = teachers(make, 3, dataset=(ROWS[:3], np.array([9, -1, 9]))).fit()
+        assert (found.labels(ROWS[:3]) == 0).all()
+
+
 def test_records_of_one_group_have_one_teacher() -> None:
     found = teachers(groups=np.repeat(np.arange(50), 4), stream=Given(np.arange(50) % 12)).fit()
     assert found.sizes.tolist() == [20, 20] + [16] * 10

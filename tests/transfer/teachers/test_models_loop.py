@@ -58,6 +58,9 @@ class Kept:
         self.seen = rows, labels
         return self
 
+    def predict(self, rows: Any) -> Any:
+        return np.zeros(len(rows), dtype=np.int64)
+
 
 def test_a_classifier_is_given_its_rows_and_a_seed_of_its_own() -> None:
     """Regression: with NumPy's shared state, one teacher's size would move the next one's draws."""
@@ -73,6 +76,41 @@ def test_a_classifier_is_given_its_rows_and_a_seed_of_its_own() -> None:
 def test_a_classifier_that_saw_one_class_gives_that(size: int, vote: int) -> None:
     part = Part((0,), torch.zeros(size, 4), torch.full((size,), 3), np.array([size]))
     assert train_classifier(Kept, part, 0, PLAN).predict(np.zeros((2, 4))).tolist() == [vote] * 2
+
+
+class Particular(Kept):
+    """Refuses what scikit-learn's classifiers do: a missing number when it is fitted, or too few
+    rows when it is asked; or everything."""
+
+    def __init__(self, refuses: str = "") -> None:
+        super().__init__()
+        self.refuses = refuses
+
+    def fit(self, rows: Any, labels: Any) -> Kept:
+        if self.refuses == "all" or np.isnan(rows).any():
+            raise ValueError(f"Input X contains NaN, of {len(rows)} rows")
+        return super().fit(rows, labels)
+
+    def predict(self, rows: Any) -> Any:
+        if self.refuses == "few" and len(self.seen[0]) < 5:
+            raise ValueError(f"Expected n_neighbors <= n_samples_fit = {len(self.seen[0])}")
+        return super().predict(rows)
+
+
+@pytest.mark.parametrize("refuses", ["nan", "few"])
+def test_a_teacher_whose_records_are_refused_votes_as_most_of_them(refuses: str) -> None:
+    """An error would tell of them, and stop the teachers that have not this record."""
+    rows = torch.zeros(4, 3)
+    rows[1, 1] = float("nan") if refuses == "nan" else 0.0
+    part = Part((0,), rows, torch.tensor([2, 7, 7, 1]), np.array([4]))
+    teacher = train_classifier(lambda: Particular(refuses), part, 0, PLAN)
+    assert teacher.predict(np.zeros((2, 3))).tolist() == [7, 7]
+
+
+def test_a_classifier_that_can_learn_nothing_is_no_teachers_fault() -> None:
+    with pytest.raises(ValueError, match="of 1000 rows") as raised:
+        train_classifier(lambda: Particular("all"), PART, 2, PLAN)
+    assert raised.value.__context__ is None  # what the records were refused with tells of them
 
 
 class Drawing(Kept):

@@ -43,6 +43,13 @@ def test_a_record_of_no_class_is_as_if_it_were_not_there() -> None:
         assert (found.units, found.owners.tolist()) == (3, [2, 0, 2, 0, 1])
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
+def test_labels_are_whole_numbers_of_any_kind(kind: type[np.integer[Any]]) -> None:
+    assert read((ROWS, LABELS.astype(kind)), 3).labels.tolist() == LABELS.tolist()
+    huge = np.full(len(ROWS), 2**64 - 1, dtype=np.uint64)
+    assert len(read((ROWS, huge), 3).labels) == 0
+
+
 @pytest.mark.parametrize(
     "dataset",
     [

@@ -20,7 +20,7 @@ from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
 from tacit.transfer import PickledModels
 from tacit.transfer.teachers import Teachers
-from tacit.transfer.teachers.models import TeacherWork
+from tacit.transfer.teachers.models import Constant, TeacherWork
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -227,6 +227,27 @@ def test_nothing_in_the_folder_is_run(kind: str, tmp_path: Path) -> None:
 def test_classifiers_are_kept_only_by_whoever_says_how(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="models must say how the folder keeps"):
         teachers(tmp_path, tree, models=None)
+
+
+class FirstClasses:
+    """A format for what it was told of: fitted trees, of which it keeps the first class."""
+
+    def state(self, model: Any) -> Any:
+        return {"first": int(model.classes_[0])}
+
+    def model(self, state: Any) -> Any:
+        return Constant(state["first"])
+
+
+def test_a_teacher_of_one_class_is_kept_whatever_the_format(tmp_path: Path) -> None:
+    """Whether some teacher has seen one class only must not show by an error."""
+    data = (ROWS[:40], np.array([1] * 39 + [0]))
+    alone = teachers(tmp_path, tree, models=FirstClasses(), dataset=data).fit()
+    again = teachers(tmp_path, tree, models=FirstClasses(), dataset=data).fit()
+    kept = again.labels(ROWS[40:])
+    assert (kept[again.sizes == 0] == 0).all()
+    assert (kept[again.sizes > 0].max(axis=1) == 1).sum() >= (again.sizes > 0).sum() - 1
+    assert alone.sizes.tolist() == again.sizes.tolist()
 
 
 @pytest.mark.parametrize("harm", ["names", "shape", "dtype", "twice", "strangers", "none"])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 _SLACK = 1e-11  # relative error of cells' masses, many times over
 _MOST_INDEX = 2.0**50  # of a lattice point: beyond, floating-point numbers pass some over
 _MASS_ERROR = 64.0 * 2.0**-53
+_LOG_ERROR = 2.0**-49  # of a difference of two logarithms of probabilities
+_WIDE, _NARROW = 1.5, 0.01  # ends of ε farther apart than that, relatively and at all
+_HALVINGS, _HALVED = 40, 1e-6  # of what lies between them, until they are so near
 _FINER = 3.0  # cells are this much finer than the lattice
 _PILOT_STEP = 0.01
 _PILOT_RETREAT = 0.9
@@ -141,28 +144,47 @@ def composed_cells(parts: list[tuple[Callable[[float], Cells], int]], step: floa
     size = next_fast_len(points, real=True)
     first = sum(count * one.loss.first for one, count in gridded)
     offset = math.fsum(count * one.loss.offset for one, count in gridded)
-    laws, rests = [], []
-    for tilt in (0.0, -1.0):  # Q's mass at a loss l is P's times exp(-l)
-        product = np.ones(size // 2 + 1, dtype=np.complex128)
-        error, kept = 0.0, 1.0
-        for one, count in gridded:
-            place = one.loss.offset + spacing * (one.loss.first + np.arange(len(one.loss.masses)))
-            masses = one.loss.masses * np.exp(tilt * place)
-            product *= rfft(masses, size) ** count
-            kept *= float(masses.sum()) ** count
-            error += count * float(np.sqrt((masses * masses).sum()))
-        # ‖error‖₁ ≤ √N·‖error‖₂; a transform errs by 6u·log₂N of its root of squares.
-        slack = 16.0 * 2.0**-53 * (math.log2(size) + 2.0) * math.sqrt(size) * (1.0 + error)
-        laws.append(np.maximum(irfft(product, size), 0.0))
-        rests.append(max(0.0, 1.0 - kept) + slack)
     loss = offset + spacing * (first + np.arange(size))
+    p, q = (_composed(gridded, spacing, size, tilt) for tilt in (0.0, -1.0))
+    # Each cell's masses must have its loss for their ratio: a rounding of Q's law, where that is
+    # next to nothing, would outweigh it. So the smaller mass follows from the larger one, and takes
+    # over its error, e^-|l| times: √N becomes 1/√(1 - e^-2s) in the bound on its sum.
+    above, share = loss >= 0.0, np.exp(-np.abs(loss))
+    passed_on = min(1.0, 1.0 / math.sqrt(-math.expm1(-2.0 * spacing) * size))
+    p_rest = p.missing + p.slack + passed_on * q.slack
+    q_rest = q.missing + q.slack + passed_on * p.slack
     ends = np.array([np.inf, -np.inf])
     return Cells(
-        np.concatenate([laws[0], [rests[0], 0.0]]),
-        np.concatenate([laws[1], [0.0, rests[1]]]),
+        np.concatenate([np.where(above, p.masses, q.masses * share), [p_rest, 0.0]]),
+        np.concatenate([np.where(above, p.masses * share, q.masses), [0.0, q_rest]]),
         np.concatenate([loss, ends]),
         np.concatenate([loss, ends]),
     )
+
+
+class _Law(NamedTuple):
+    """The law of a sum of losses, what it lacks of 1, and a bound on the sum of its errors."""
+
+    masses: Floats
+    missing: float
+    slack: float
+
+
+def _composed(
+    gridded: Sequence[tuple[Gridded, int]], spacing: float, size: int, tilt: float
+) -> _Law:
+    """P's law of the sum, or with the tilt -1 Q's, whose mass at a loss l is P's times e^-l."""
+    product = np.ones(size // 2 + 1, dtype=np.complex128)
+    error, kept = 0.0, 1.0
+    for one, count in gridded:
+        place = one.loss.offset + spacing * (one.loss.first + np.arange(len(one.loss.masses)))
+        masses = one.loss.masses * np.exp(tilt * place)
+        product *= rfft(masses, size) ** count
+        kept *= float(masses.sum()) ** count
+        error += count * float(np.sqrt((masses * masses).sum()))
+    # ‖error‖₁ ≤ √N·‖error‖₂; a transform errs by 6u·log₂N of its root of squares.
+    slack = 16.0 * 2.0**-53 * (math.log2(size) + 2.0) * math.sqrt(size) * (1.0 + error)
+    return _Law(np.maximum(irfft(product, size), 0.0), max(0.0, 1.0 - kept), slack)
 
 
 def _below(losses: Floats, spacing: float) -> Floats:
@@ -243,8 +265,27 @@ def epsilon_on_grid(direction: Direction, delta: float, resolution: Resolution) 
         composition, infinite = _gridded(_cut(lowered, spacing), spacing, grid_down)
         lower = _epsilon(composition, delta - infinite, resolution).lower
     composition, infinite = _gridded(_cut(raised, spacing), spacing, grid_up)
-    upper = _epsilon(composition, delta - infinite, resolution).upper
-    return Interval(lower, min(upper, _most(direction)), method="grid", on_grid=True)
+    found = _epsilon(composition, delta - infinite, resolution)
+    upper = min(found.upper, _most(direction))
+    if delta > infinite and _WIDE * found.lower + _NARROW < upper < math.inf:
+        upper = _halved(composition, delta - infinite, found.lower, upper, resolution)
+    return Interval(lower, upper, method="grid", on_grid=True)
+
+
+def _halved(
+    composition: LatticeComposition, delta: float, low: float, high: float, resolution: Resolution
+) -> float:
+    """An ε at which a sum that is aimed at it certifies ``delta``, as ``high`` is known to do.
+
+    Next to an atom that has most of the mass the tilt of a δ has no digits left for its ε.
+    """
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        above = _delta(composition, middle, 0.0, resolution).upper > delta
+        low, high = (middle, high) if above else (low, middle)
+        if high - low <= _HALVED * high:
+            break
+    return high
 
 
 def _cut_once(direction: Direction) -> Direction:
@@ -311,7 +352,10 @@ def _tails(losses: Floats, p: Floats, mass: float) -> tuple[NDArray[np.intp], ND
 
 def _most(direction: Direction) -> float:
     """The largest possible loss: where it is bounded, no larger ε is needed."""
-    return math.fsum(count * float(pair.cells(_PILOT_STEP).high.max()) for pair, count in direction)
+    return math.fsum(
+        count * (float(pair.cells(_PILOT_STEP).high.max()) * (1.0 + 1e-12) + _LOG_ERROR)
+        for pair, count in direction
+    )
 
 
 def _widest(direction: Direction) -> float:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tacit.accounting.exact.enclosure import Resolution
     from tacit.accounting.exact.transforms import Complexes, Floats
 
+MOST_LOSS = 690.0  # e^-690 has all its digits, and room for a probability beside it
 _SAFETY = 8.0 * 2.0**-53
 _MANY = 30_000  # masses times frequencies, from which the Fourier transform is faster
 _TABLE = 1_000_000  # numbers in a table of rows
@@ -94,6 +95,14 @@ class LatticeLoss:
     def largest(self) -> float:
         """The supremum of the loss."""
         return float(self.losses[-1]) if self.log_tail is None else math.inf
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """Whether so low a loss is possible that P's mass there is no number, and Q's is not told.
+
+        To a sampler Q's masses matter as P's do. Gaussian ones are known beyond (``log_tail``).
+        """
+        return self.log_tail is None and self.offset + self.spacing * self.first < -MOST_LOSS
 
     @property
     def rough_variance(self) -> float:

@@ -308,8 +308,16 @@ def base_pair(event: Event, apart: float) -> PairLoss | None:
 
 
 def _lattice_pair(loss: LatticeLoss) -> PairLoss:
+    if loss.is_out_of_range:
+        return PairLoss(lambda _: _cells_of_a_mirror(loss), loss)
     cut = cells_of_losses if loss.log_tail is None else cells_of_most_losses
     return PairLoss(lambda _: cut(loss.masses[loss.support], loss.losses), loss)
+
+
+def _cells_of_a_mirror(loss: LatticeLoss) -> Cells:
+    """The cells where a mass of P may be no number and Q's there is: Q is P the other way round."""
+    places = loss.offset + loss.spacing * (loss.first + np.arange(len(loss.masses)))
+    return Cells(loss.masses, loss.masses[::-1], places, places)
 
 
 def tabulated_loss(event: LossDistribution) -> PairLoss:
@@ -329,11 +337,14 @@ def black_box(epsilon: float, delta: float) -> PairLoss | None:
     truth = (1.0 - delta) / (1.0 + math.exp(-epsilon))
     lie = (1.0 - delta) * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     p, q = np.array([delta, truth, lie, 0.0]), np.array([0.0, lie, truth, delta])
+    # Not ln p/q, which is off by 1e-16: that is a lot of an epsilon of 1e-9.
+    losses = np.array([np.inf, epsilon, -epsilon, -np.inf])
+    cells = Cells(p, q, losses, losses).kept((p > 0.0) | (q > 0.0))
     spacing = 2.0 * epsilon if epsilon > 0.0 else 1.0
     loss = LatticeLoss(-epsilon, spacing, 0, np.array([lie, truth]))
     if epsilon == 0.0:
         loss = LatticeLoss(0.0, 1.0, 0, np.array([1.0 - delta]))
-    return PairLoss(lambda _: atoms(p, q), loss, delta)
+    return PairLoss(lambda _: cells, loss, delta)
 
 
 def _randomized_response(epsilon: float, categories: int) -> LatticeLoss:

@@ -76,7 +76,7 @@ from tacit.accounting.exact.closed_forms import LaplaceLoss
 from tacit.accounting.exact.either import EitherLoss
 from tacit.accounting.exact.folded import FoldedLoss
 from tacit.accounting.exact.grid import composed_cells
-from tacit.accounting.exact.lattice import LatticeLoss
+from tacit.accounting.exact.lattice import MOST_LOSS, LatticeLoss
 from tacit.accounting.exact.mean_ratio import LITTLE
 from tacit.accounting.exact.mixture import MixturePair, MixtureSide
 from tacit.accounting.exact.pairs import (
@@ -332,9 +332,9 @@ def _from_cells(
     """A pair of two outputs is a lattice of two points, more are atoms; others stay cells."""
     if base.infinite > 0.0 or rate == 1.0:
         return PairLoss(make)
-    if isinstance(base.loss, LaplaceLoss):
+    if isinstance(base.loss, LaplaceLoss) and base.loss.distance <= MOST_LOSS:
         return PairLoss(make, SampledLaplaceLoss(base.loss.distance, rate, reverse=reverse))
-    if not isinstance(base.loss, LatticeLoss):
+    if not isinstance(base.loss, LatticeLoss) or base.loss.is_out_of_range:
         return PairLoss(make)
     if len(base.loss.masses) > 2:
         return PairLoss(make, sampled_atoms(base.loss, rate, reverse=reverse))

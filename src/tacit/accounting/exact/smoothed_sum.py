@@ -218,6 +218,8 @@ def lay_smoothed(
     Raises:
         TooSlow: if no smoothing within reach is enough.
     """
+    if not mu > 0.0:  # δ is so steep there that no smoothing is little enough
+        raise TooSlow
     widest = 1.0 / (aim.tilt + 1.0)
     digits = -math.log(max(resolution.relative_error, FINEST))
     # Of more smoothing than there will be: an upper bound on less.

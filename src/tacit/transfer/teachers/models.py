@@ -10,6 +10,7 @@ batches were as wide as the largest teacher.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 NOBODY = 0  # the class that a teacher without records votes for
 QUERIES = 256  # at a time: a stack of CNNs needs a gigabyte for them
 TOGETHER = 64  # networks that answer at a time
+_MADE_UP = 1000  # rows, which are enough for any classifier
 
 
 @final
@@ -152,10 +154,15 @@ def train_network(
 
 @final
 class Constant:
-    """Gives every query the same class: what a teacher does that has seen one class only."""
+    """Gives every query the same class, as a teacher does that can learn no more of its records."""
 
     def __init__(self, label: int) -> None:
         self._label = label
+
+    @property
+    def label(self) -> int:
+        """The class."""
+        return self._label
 
     def predict(self, inputs: Any) -> Any:
         """The label, once for each row."""
@@ -165,17 +172,39 @@ class Constant:
 def train_classifier(
     make_model: Callable[[], Any], part: Part, place: int, schedule: TeacherSchedule
 ) -> Any:
-    """The fitted classifier of the teacher at this place; it has a seed of its own."""
+    """The fitted classifier of the teacher at this place; it has a seed of its own.
+
+    One that refuses its records (too few rows, one class, a missing number) gives the class that
+    most of them have. An error would stop all teachers for a record of one, and tell of it.
+    """
     inputs, labels = part.of(place)
-    found = torch.unique(labels)
+    found, times = torch.unique(labels, return_counts=True)
+    usual = Constant(int(found[times.argmax()]) if len(found) else NOBODY)
     if len(found) < 2:  # many classifiers refuse one class
-        return Constant(int(found[0]) if len(found) else 0)
-    teacher = part.teachers[place]
-    model = made(make_model, schedule, teacher)
-    if model.get_params().get("random_state", 0) is None:
-        model.set_params(random_state=schedule.seed_of(teacher))
-    with seeded(schedule.seed_of(teacher)):  # for its parts, which have none either
-        return model.fit(inputs.flatten(1).cpu().numpy(), labels.numpy())
+        return usual
+    rows, seed = inputs.flatten(1).cpu().numpy(), schedule.seed_of(part.teachers[place])
+
+    def fitted(rows: NDArray[Any], labels: NDArray[np.int64]) -> Any:
+        model = made(make_model, schedule, part.teachers[place])
+        if model.get_params().get("random_state", 0) is None:
+            model.set_params(random_state=seed)
+        with seeded(seed):  # for its parts, which have none either
+            model = model.fit(rows, labels)
+            model.predict(rows[:1])  # neighbours are counted no sooner
+        return model
+
+    with suppress(ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        return fitted(rows, labels.numpy())
+    fitted(*_made_up(rows))  # a model that refuses these as well is at fault itself, and is told so
+    return usual
+
+
+def _made_up(like: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Rows of the same kind with two classes, which no record has a part in."""
+    drawn = np.random.default_rng(0).normal(size=(_MADE_UP, *like.shape[1:]))
+    if like.dtype.kind != "f":
+        drawn = np.abs(16.0 * drawn)
+    return drawn.astype(like.dtype), np.arange(_MADE_UP) % 2
 
 
 def train_stacked(

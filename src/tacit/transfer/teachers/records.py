@@ -115,11 +115,12 @@ def read(
         )
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise InvalidArgument(f"labels must be whole numbers, got {given.dtype}")
+    given = given.long()  # of unsigned ones what is too large becomes negative, and so no class
     owners, units = _owners(groups, len(rows))
     known = (given >= 0) & (given < classes)
     if not bool(known.all()):  # as if they were not there: a refusal would tell of one
         rows, given, owners = rows[known.to(rows.device)], given[known], owners[known.numpy()]
-    return TeacherRecords(rows, given.long(), owners, units)
+    return TeacherRecords(rows, given, owners, units)
 
 
 def as_tensor(name: str, value: Any) -> Tensor:

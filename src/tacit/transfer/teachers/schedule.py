@@ -184,7 +184,8 @@ def check_scores(model: Any, inputs: Tensor, classes: int) -> None:
         return
     training = model.training
     place = next((weights.device for weights in model.parameters()), torch.device("cpu"))
-    scores = model.eval()(pixels(torch.zeros_like(inputs[:1], device=place)))
+    zeros = torch.zeros((1, *inputs.shape[1:]), dtype=inputs.dtype, device=place)
+    scores = model.eval()(pixels(zeros))
     model.train(training)
     if not isinstance(scores, Tensor) or scores.shape != (1, classes):
         shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

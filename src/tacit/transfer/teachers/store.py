@@ -21,7 +21,7 @@ from tacit._pickles import PickledModels, check_owner
 from tacit.errors import CheckpointError, InvalidArgument
 from tacit.training import checkpoint_file
 from tacit.training.checkpoint_file import Packer, unpack
-from tacit.transfer.teachers.models import TrainedTeachers
+from tacit.transfer.teachers.models import Constant, TrainedTeachers
 
 if TYPE_CHECKING:
     import os
@@ -116,12 +116,16 @@ class TeacherStore:
         """Keeps some trained teachers."""
         packer = Packer()
         kept: Any = dict(trained.weights)
+        labels = [one.label if isinstance(one, Constant) else None for one in trained.classifiers]
         if self._models is not None and trained.classifiers:
-            kept = [self._models.state(one) for one in trained.classifiers]
+            # A teacher that gives one class is none of the models that it was told how to keep.
+            pairs = zip(trained.classifiers, labels, strict=True)
+            kept = [self._models.state(one) if label is None else None for one, label in pairs]
         try:
             document = {
                 "teachers": list(trained.teachers),
                 "models": type(self._models).__name__ if trained.classifiers else None,
+                "labels": labels,
                 "kept": packer.pack(kept, "teachers"),
             }
             content = checkpoint_file.to_bytes(document, packer.tensors)
@@ -181,7 +185,16 @@ class TeacherStore:
             raise ValueError("it does not hold a classifier for each teacher")
         if isinstance(self._models, PickledModels):
             check_owner(self._parts.path, path)
-        return tuple(self._models.model(one) for one in kept)
+        labels = document.get("labels", [None] * count)  # an older tacit kept them as models
+        if not isinstance(labels, list) or len(labels) != count:
+            raise ValueError("it does not hold a label, or none, for each teacher")
+        known = range(self._settings["classes"])
+        if any(one is not None and (type(one) is not int or one not in known) for one in labels):
+            raise ValueError("it holds labels that are no classes")
+        return tuple(
+            self._models.model(one) if label is None else Constant(label)
+            for one, label in zip(kept, labels, strict=True)
+        )
 
     def _damaged(self, name: str, reason: object) -> CheckpointError:
         return self._parts.refused(f"is damaged: {name}: {' '.join(str(reason).split())[:300]}")
