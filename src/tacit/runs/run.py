@@ -217,7 +217,7 @@ def _check_budget(account: RunAccount, before: Mapping[str, str] | None) -> None
     A ledger goes by its id: in another folder its path is another one, and its path another's.
     """
     place = account.place
-    other = "ledger" if "id" in (before or {}) else "id"  # which runs before 2026-12 do not have
+    other = "ledger" if "id" in (before or {}) else "id"  # which runs of tacit 0.1 do not have
     known, found = (
         None if one is None else {name: value for name, value in one.items() if name != other}
         for one in (before, place)
