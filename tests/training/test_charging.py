@@ -496,9 +496,11 @@ def in_a_child(work: Any) -> tuple[int, int]:
     if child == 0:
         try:
             os.close(reader)
-            os.write(writer, str(work()).encode())
-        finally:
-            os._exit(0)
+            answer = str(work())
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writer, answer.encode())
+        os._exit(0)
     os.close(writer)
     return child, reader
 
@@ -513,11 +515,11 @@ def test_processes_that_share_a_reservation_share_its_steps(place: Place) -> Non
     def work() -> int:
         with tacit.Ledger(place.url, anchor=place.anchor) as mine:
             reservation = mine.budget("data").reservation(number)
-            with charged(reservation, plan=noisy(steps=60)) as other:
-                try:
+            try:
+                with charged(reservation, plan=noisy(steps=60)) as other:
                     return train(other)
-                except LedgerError:  # the other one took the last step during the rehearsal
-                    return 0
+            except LedgerError:  # the other one took the last step during the rehearsal
+                return 0
 
     children = [in_a_child(work) for _ in range(2)]
     taken = []

@@ -124,9 +124,11 @@ def _exact_count() -> Any:
 def _rows_as_units() -> Any:
     """Every row is clipped by itself, whoever it belongs to, and counts in full."""
 
-    def begin(self: Engine, rows: int, per_unit: int = 1, signature: Any = None) -> bool:
+    def begin(
+        self: Engine, rows: int, per_unit: int = 1, signature: Any = None, **others: Any
+    ) -> bool:
         del per_unit
-        return started(self, rows, 1, signature)
+        return started(self, rows, 1, signature, **others)
 
     def on_device(self: Accumulator, batch: Any, losses: Tensor) -> tuple[Tensor, Tensor]:
         del self
