@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tacit.accounting import Gaussian, PureDp
+from tacit.accounting import Composed, Gaussian, PureDp
 from tacit.errors import BudgetExceeded, InvalidArgument, LedgerError
 from tacit.ledger import Head, Ledger, Release, entries, verify
 from tacit.ledger.budget import opening
@@ -70,6 +70,23 @@ def test_what_two_drafts_do_together_is_read_before_it_is_written(place):
         ledger.append(lambda _: [draft, draft])
     assert ledger.head == head
     assert len(ledger.append(lambda _: [draft])) == 1
+
+
+def test_an_event_by_itself_says_nobody_whom_it_protects(place):
+    budget = place.ledger().open("data", epsilon=1.0, delta=1e-5)
+    for charge in (budget.reserve, budget.affordable, lambda one: budget.check_room([one])):
+        with pytest.raises(InvalidArgument, match=r"what must be a plan.* budget\.charge\(event\)"):
+            charge(Gaussian(4.0))
+
+
+def test_noise_next_to_none_costs_more_than_any_budget_has(place):
+    ledger = place.ledger()
+    for rule in ("renyi", "basic"):
+        budget = ledger.open(rule, epsilon=1.0, delta=1e-5, composition=rule)
+        for event in (
+            Gaussian(1e-300), Composed(PureDp(1e-300), PureDp(5e-324), PureDp(1e300))
+        ):  # fmt: skip
+            assert not budget.affordable(Release(event))
 
 
 def test_two_ledgers_see_each_others_charges(place):

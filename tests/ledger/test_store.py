@@ -250,6 +250,7 @@ def test_a_file_with_two_names_is_refused_under_both(sqlite, tmp_path):
     for one in (tmp_path / "budget.db", copied / "budget.db"):
         with pytest.raises(LedgerError, match=two):
             Ledger(one)
+        assert "has 2 names" in " ".join(verify(one).problems)
     (copied / "budget.db").unlink()
     assert sqlite.ledger().budget("data").charge(PureDp(0.25)).budget.spent().epsilon == 0.5
 

@@ -27,6 +27,7 @@ from tacit.errors import InvalidArgument
 from tacit.ledger.budget import (
     Budget,
     Release,
+    check_chargeable,
     check_detail,
     check_label,
     check_reason,
@@ -61,6 +62,7 @@ def ask(
     Arguments are as in ``Budget.reserve``; ``by`` is who asks, and ``reason`` what it is for.
     ``asked`` is anything in JSON's types to keep with the request, such as the run's settings.
     """
+    check_chargeable(what)
     count, name, kept = check_steps(steps, what.event), check_label(label), check_detail(detail)
     why, words = check_reason(reason), check_detail(asked)
     if by.role == "viewer":

@@ -221,6 +221,7 @@ class Budget:
         Raises:
             BudgetExceeded: if it does not fit; nothing is charged then.
         """
+        check_chargeable(what)
         count = check_steps(steps, what.event)
         return self._reserve(what, count, label, detail, granted=0)
 
@@ -517,10 +518,20 @@ def _check_protects(state: BudgetState, unit: str, adjacency: str) -> None:
             )
 
 
+def check_chargeable(what: object) -> None:
+    """Refuses what does not say whom it protects, as an event by itself."""
+    if not all(hasattr(what, name) for name in ("event", "adjacency", "unit")):
+        raise InvalidArgument(
+            "what must be a plan, a Release or what a mechanism released, got a "
+            f"{type(what).__name__}; an event is charged by budget.charge(event)"
+        )
+
+
 def plain_event(state: BudgetState, what: Chargeable) -> dict[str, Any]:
     """``what.event`` in JSON's types, if the budget's unit and neighbours are its own."""
     from tacit.accounting.serialization import as_dict  # noqa: PLC0415
 
+    check_chargeable(what)
     _check_protects(state, what.unit, what.adjacency)
     plain = as_dict(check_event(what.event))
     if events_in(plain) > MOST_EVENTS or len(canonical(plain)) > LONGEST_BODY // 2:

@@ -139,9 +139,16 @@ class Store:
     def faults(self) -> list[str]:
         """What is wrong with the tables: without the triggers entries could be changed."""
         with self._reported("read"), self._engine.connect() as connection:
-            if self.kind == "sqlite":
-                return _sqlite_faults(connection)
-            return _postgresql_faults(connection)
+            if self.kind != "sqlite":
+                return _postgresql_faults(connection)
+            found = _sqlite_faults(connection)
+        if self.path is not None:
+            try:
+                self._check_links(self.path.stat())
+                self._check_mount()
+            except LedgerError as error:  # and what of it other processes see is not known
+                found.append(str(error))
+        return found
 
     def _known(self, version: str) -> str:
         if not version.isdigit() or int(version) > int(VERSION):

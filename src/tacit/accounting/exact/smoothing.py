@@ -230,6 +230,8 @@ def _least(
     for _ in range(_ROUNDS):
         places = np.linspace(low, high, _PLACES)
         found = objective(np.exp(places), _chernoffs(lines, np.exp(places)))
+        if np.isnan(found).all():  # losses that no floating-point number holds side by side
+            raise TooSlow
         best, apart = float(places[int(np.nanargmin(found))]), float(places[1] - places[0])
         low, high = max(low, best - apart), min(high, best + apart)
     return search.at(math.exp(best), 3.0 * math.exp(best))
