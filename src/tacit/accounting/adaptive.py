@@ -38,6 +38,7 @@ import numpy as np
 from tacit._validation import non_negative, open_probability, positive
 from tacit.accounting.events import Adjacency, check_adjacency
 from tacit.accounting.failures import Failures
+from tacit.accounting.questions import out_of_range
 from tacit.accounting.renyi.profile import renyi_profile
 from tacit.errors import BudgetExceeded, InvalidArgument
 
@@ -60,7 +61,10 @@ class RenyiSpending:
         self, event: Event, orders: tuple[float, ...], adjacency: Adjacency, name: str
     ) -> RenyiSpending:
         """The spending after ``event`` as well."""
-        profile = renyi_profile(event, adjacency, name)
+        try:
+            profile = renyi_profile(event, adjacency, name)
+        except ArithmeticError:
+            raise out_of_range(event, name) from None
         more = profile.curve(np.asarray(orders))
         return RenyiSpending(
             tuple((np.asarray(self.divergences) + more).tolist()),

@@ -55,7 +55,7 @@ def epsilon(
             return epsilon_interval(event, total, neighbours, UPPER_END).upper
         return asked.epsilon(event, total, both_ways(neighbours))
     except ArithmeticError:
-        raise _out_of_range(event, accountant) from None
+        raise out_of_range(event, accountant) from None
 
 
 def delta(
@@ -78,10 +78,10 @@ def delta(
             return delta_interval(event, loss, neighbours, UPPER_END).upper
         return asked.delta(event, loss, both_ways(neighbours))
     except ArithmeticError:
-        raise _out_of_range(event, accountant) from None
+        raise out_of_range(event, accountant) from None
 
 
-def _out_of_range(event: Event, accountant: str) -> UnsupportedEvent:
+def out_of_range(event: Event, accountant: str) -> UnsupportedEvent:
     """An overflow, or a division by a variance that was rounded to 0."""
     reason = "its losses are beyond floating-point numbers; its noise must be larger"
     return UnsupportedEvent(event, accountant, reason)

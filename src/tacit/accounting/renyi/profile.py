@@ -151,19 +151,14 @@ def _of_part(part: Event, adjacency: Adjacency, accountant: str) -> RenyiProfile
             return RenyiProfile(_plain_curve(part, adjacency))
 
 
-def _half_square(ratio: float) -> float:
-    """x²/2, infinite where ``**`` would raise an error."""
-    return 0.5 * ratio * ratio
-
-
 def _plain_curve(part: Event, adjacency: Adjacency) -> Curve:
     """The curve of an event that is not sampled."""
     match part:
         case Gaussian(sigma, apart):
-            return curves.linear(_half_square(distance(apart, adjacency) / sigma))
+            return curves.linear(0.5 * (distance(apart, adjacency) / sigma) ** 2)
         case DiscreteGaussian(sigma, unit, apart):
             # At most the continuous value (Canonne, Kamath & Steinke 2020, Proposition 5).
-            return curves.linear(_half_square(distance(apart, adjacency) * unit / sigma))
+            return curves.linear(0.5 * (distance(apart, adjacency) * unit / sigma) ** 2)
         case Laplace(scale, apart):
             return curves.laplace(distance(apart, adjacency) / scale)
         case DiscreteLaplace(scale, unit, apart):
