@@ -42,7 +42,9 @@ def check_neighbours(neighbours: str) -> Neighbours:
     return check_adjacency(neighbours)
 
 
-_LOST = 1e-14  # of a law's mass: what rounding loses of it at most, and no δ
+LOST_MASS = 1e-14
+"""What rounding loses of a law at most: more that it lacks of 1 is δ."""
+
 LEAST_DELTA = 1e-300
 """The least δ but 0 that is asked for: below, numbers lose the digits that bounds rest on."""
 
@@ -512,7 +514,7 @@ class LossDistribution:
             raise InvalidArgument(
                 f"probabilities and infinite must add up to 1, got {1.0 - missing!r}"
             )
-        if missing > _LOST:
+        if missing > LOST_MASS:
             infinite += missing
         under_q = math.fsum(
             one * math.exp(min(-loss, 700.0)) for one, loss in zip(chances, losses, strict=True)

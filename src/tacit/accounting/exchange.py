@@ -27,7 +27,7 @@ import numpy as np
 from tacit._validation import non_negative, positive, probability
 from tacit.accounting.accountants import exact
 from tacit.accounting.curve import least_error, profile
-from tacit.accounting.events import LossDistribution
+from tacit.accounting.events import LOST_MASS, LossDistribution
 from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _MOST_LOSS = 600.0
 _MOST_POINTS = 200_000
-_ROUNDING = 1e-14  # of a law's mass
 
 
 def from_profile(
@@ -339,7 +338,7 @@ def _law(
     if total == 0.0:
         return LossDistribution((0.0,), (0.0,), infinite, reverse, adjacency)
     # More than rounding is no mass to make up for: the event counts it as infinite, or refuses it.
-    scale = (1.0 - infinite) / total if abs(1.0 - infinite - total) <= _ROUNDING else 1.0
+    scale = (1.0 - infinite) / total if abs(1.0 - infinite - total) <= LOST_MASS else 1.0
     chances = tuple(min(1.0, mass * scale) for mass in masses)
     return LossDistribution(tuple(losses), chances, infinite, reverse, adjacency)
 

@@ -22,7 +22,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
-from tacit.accounting.events import Composed, Repeated
+from tacit.accounting.events import LEAST_DELTA, Composed, Repeated
 from tacit.errors import InvalidArgument, UnsupportedEvent
 from tacit.ledger.replay import COMPOSITIONS, BudgetState, ReservationCost, Totals
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tacit.accounting.events import Adjacency, Event
 
 _FAILURE_SHARE = 0.1  # of a Rényi budget's δ
-_LEAST_DELTA = 1e-300  # of a rule that shares δ out: each share is still a number
 _UNBOUNDED = 1e300  # stands for a divergence that has no finite bound: no threshold reaches it
 
 
@@ -185,9 +184,9 @@ def check_composition(composition: str, delta: float) -> str:
         )
     if delta == 0.0 and composition != "basic":
         raise InvalidArgument(f"delta must be above 0 with composition={composition!r}, got 0.0")
-    if delta < _LEAST_DELTA and composition == "renyi":
+    if delta < LEAST_DELTA and composition == "renyi":
         raise InvalidArgument(
-            f"delta must be at least {_LEAST_DELTA:g} with composition='renyi', got {delta!r}; "
+            f"delta must be at least {LEAST_DELTA:g} with composition='renyi', got {delta!r}; "
             "give a larger one, such as 1e-9"
         )
     return composition

@@ -429,7 +429,7 @@ def discrete_gaussian(
 
     exact = lattice if _alone(numbers.size, moved) else None
     sigma, event = gaussian_design(asked, moved, terms.adjacency, exact)
-    _drawable(sigma, LARGEST_DISCRETE)
+    sigma = _drawable(sigma, LARGEST_DISCRETE)
     grant = terms.charge(event, asked.delta)
     noise = gaussian_noise(sigma, numbers.size, grant.stream).reshape(numbers.shape)
     return grant.release(like(value)(numbers + noise))
